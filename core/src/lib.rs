@@ -1,1 +1,7 @@
 //! No I/O, no clock, no global randomness: a machine is a function of its inputs.
+
+pub mod batch;
+pub mod id;
+pub mod machine;
+pub mod partition;
+pub mod time;

@@ -1,1 +1,5 @@
-//! Placeholder.
+//! Kafka's bytes, and nothing else: only this crate knows how requests and responses look on the
+//! wire. It never names the runtime it is simulated in.
+
+pub mod clock;
+pub mod transport;

@@ -1,1 +1,4 @@
-//! Placeholder.
+//! The machine room: storage, drivers and the listener of one node. It never names the runtime it
+//! is simulated in; disk, network and clock come to it as a world.
+
+pub mod disk;

@@ -1,0 +1,3 @@
+//! A partition's replica.
+
+pub mod interface;

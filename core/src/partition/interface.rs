@@ -1,0 +1,224 @@
+//! What a partition's replica is told, and what it asks for: the closed lists of its inputs,
+//! effects and outcomes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::batch::{Batch, Levels};
+use crate::id::{LeaderEpoch, NodeId, Offset, ProducerEpoch, ProducerId, RequestId, WriteId};
+use crate::time::{Instant, Timestamp};
+
+/// The controller's word on who leads and who replicates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    pub leader_epoch: LeaderEpoch,
+    pub leader: Option<NodeId>,
+    pub replicas: Vec<NodeId>,
+    pub in_sync: Vec<NodeId>,
+}
+
+/// The part of a topic's configuration that its replicas act on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionConfig {
+    /// `retention.ms`; `None` keeps for ever.
+    pub retention_time: Option<Duration>,
+    /// `retention.bytes`; `None` keeps all.
+    pub retention_bytes: Option<u64>,
+    /// Whether `cleanup.policy` has `delete`.
+    pub delete: bool,
+    /// Whether `cleanup.policy` has `compact`: records without a key are refused.
+    pub compact: bool,
+    /// `segment.bytes`: a segment is closed before a batch would make it larger.
+    pub segment_bytes_max: u64,
+    /// `segment.ms`: a segment whose first append is older is closed at the next append.
+    pub segment_time_max: Duration,
+    /// `message.timestamp.type` is `LogAppendTime`.
+    pub log_append_time: bool,
+    /// What an acknowledgement waits for.
+    pub flush: Flush,
+}
+
+/// `quorate.flush`: what an acknowledgement means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flush {
+    /// On the disk of every in-sync replica.
+    #[default]
+    Durable,
+    /// In the memory of every in-sync replica; a power loss of all may lose it. Kafka's meaning.
+    Replicated,
+}
+
+/// Whose word a producer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acks {
+    /// No answer is wanted.
+    None,
+    /// The leader's copy suffices.
+    Leader,
+    /// Every in-sync replica, and at least `min.insync.replicas`.
+    All,
+    /// As `All`, and at least this many copies (librdkafka's acks above 1).
+    AtLeast(u16),
+}
+
+/// Which records a reader may see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// Up to the high watermark.
+    #[default]
+    ReadUncommitted,
+    /// Up to the last stable offset.
+    ReadCommitted,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Who leads, from now on.
+    Assigned(Assignment),
+    /// The configuration changed.
+    Configured(PartitionConfig),
+    /// A batch that `batch::validate` accepted, to be appended.
+    Produce(Produce),
+    /// Answer once records beyond what the reader has seen are readable, or at `until`.
+    Wait(Wait),
+    /// Raise the log start: records below `before` are gone. `None` means the high watermark.
+    DeleteRecords {
+        request: RequestId,
+        before: Option<Offset>,
+    },
+    /// Where did `epoch` end? KIP-101, KIP-279.
+    EpochEnd {
+        request: RequestId,
+        epoch: LeaderEpoch,
+    },
+    /// Nobody waits for `request` any more.
+    Cancelled {
+        request: RequestId,
+    },
+    /// All writes up to `through` are as durable as their log promises.
+    Written {
+        through: WriteId,
+    },
+    /// A write or its sync failed. The log's state on disk is unknown from here on.
+    WriteFailed {
+        write: WriteId,
+    },
+    /// Write down what a fast start needs; answer `Outcome::Closed` when it is written.
+    Close {
+        request: RequestId,
+    },
+    Tick,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Produce {
+    pub request: RequestId,
+    pub batch: Batch,
+    /// Which priority levels stand in the batch (docs/decisions: indexed from the first version).
+    pub levels: Levels,
+    pub acks: Acks,
+    /// When the producer stops waiting for replicas.
+    pub until: Instant,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    pub request: RequestId,
+    /// The reader has seen everything below this.
+    pub beyond: Offset,
+    /// Answer when at least so many bytes beyond are readable; at least 1.
+    pub bytes_min: u64,
+    pub isolation: Isolation,
+    pub until: Instant,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Do this to the log. Writes of one log complete in the order of their ids.
+    Write { write: WriteId, op: LogOp, flush: Flush },
+    /// The one answer to a request.
+    Reply { request: RequestId, outcome: Outcome },
+    /// What readers may see has changed.
+    Publish(ReadView),
+    /// This node must not go on: its disk lies.
+    Halt { reason: HaltReason },
+}
+
+/// One change of a log. Storage obeys; it decides nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogOp {
+    /// The batch carries its final offset, leader epoch and timestamps.
+    Append { batch: Batch, levels: Levels },
+    /// Close the active segment; the next one begins at `base`. `snapshot` is the replica's
+    /// `Recovered` state at `base`, for a start that need not read older segments.
+    Roll { base: Offset, snapshot: Bytes },
+    /// The log now starts at `offset`; segments wholly below it may go. The new start is durable
+    /// before the write completes, and before any file is unlinked.
+    DeleteBefore { offset: Offset },
+    /// A clean shutdown: `snapshot` is the state at the end of the log.
+    Checkpoint { snapshot: Bytes },
+}
+
+/// What a reader may see, published by the machine, read without asking it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadView {
+    pub leader_epoch: LeaderEpoch,
+    pub is_leader: bool,
+    pub log_start: Offset,
+    pub high_watermark: Offset,
+    /// Equal to the high watermark until transactions exist.
+    pub last_stable: Offset,
+    /// Where the next batch goes.
+    pub end: Offset,
+    /// Larger than every timestamp below it would be wrong to trust across deletion; it is the
+    /// largest ever appended, `Timestamp::NONE` if none.
+    pub max_timestamp: Timestamp,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// `append_time` is set for LogAppendTime topics only.
+    Produced {
+        base: Offset,
+        append_time: Option<Timestamp>,
+        log_start: Offset,
+    },
+    /// Enough is readable, or the time is up: read again.
+    Advanced,
+    RecordsDeleted {
+        log_start: Offset,
+    },
+    /// `None`: the epoch is newer than any this log has.
+    EpochEnd {
+        end: Option<(LeaderEpoch, Offset)>,
+    },
+    Closed,
+    Refused(Refusal),
+}
+
+/// Why not. `net` maps each to Kafka's error code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// `NOT_LEADER_OR_FOLLOWER`.
+    NotLeader,
+    /// `OUT_OF_ORDER_SEQUENCE_NUMBER`: a batch before this one is missing.
+    OutOfOrderSequence { producer: ProducerId, expected: i32, found: i32 },
+    /// `INVALID_PRODUCER_EPOCH`: a newer incarnation has written.
+    StaleProducerEpoch { producer: ProducerId, current: ProducerEpoch },
+    /// `OFFSET_OUT_OF_RANGE`.
+    OffsetOutOfRange { start: Offset, high_watermark: Offset },
+    /// `REQUEST_TIMED_OUT`: appended, but not on every in-sync replica in time.
+    TimedOut,
+    /// `NOT_ENOUGH_REPLICAS`.
+    NotEnoughReplicas,
+    /// A table is at its limit. `THROTTLING`-like; the caller sees `KAFKA_STORAGE_ERROR` never.
+    Busy,
+    /// `KAFKA_STORAGE_ERROR`: a write failed.
+    Storage,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HaltReason {
+    WriteFailed { write: WriteId },
+}

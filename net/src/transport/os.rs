@@ -1,0 +1,49 @@
+//! Real sockets. The only file that opens one.
+
+use std::net::SocketAddr;
+
+use tokio::net::{TcpListener, TcpStream};
+
+use super::{Io, Listener, Network, Stream};
+
+/// The operating system's TCP.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OsNetwork;
+
+impl Network for OsNetwork {
+    fn listen(&self, address: SocketAddr) -> Io<'_, Box<dyn Listener>> {
+        Box::pin(async move {
+            let listener = TcpListener::bind(address).await?;
+            let local = listener.local_addr()?;
+            Ok(Box::new(OsListener { listener, local }) as Box<dyn Listener>)
+        })
+    }
+
+    fn connect<'a>(&'a self, address: &'a str) -> Io<'a, Box<dyn Stream>> {
+        Box::pin(async move {
+            let stream = TcpStream::connect(address).await?;
+            // Frames are written whole; waiting for more only adds latency.
+            stream.set_nodelay(true)?;
+            Ok(Box::new(stream) as Box<dyn Stream>)
+        })
+    }
+}
+
+struct OsListener {
+    listener: TcpListener,
+    local: SocketAddr,
+}
+
+impl Listener for OsListener {
+    fn accept(&mut self) -> Io<'_, (Box<dyn Stream>, SocketAddr)> {
+        Box::pin(async move {
+            let (stream, peer) = self.listener.accept().await?;
+            stream.set_nodelay(true)?;
+            Ok((Box::new(stream) as Box<dyn Stream>, peer))
+        })
+    }
+
+    fn local_address(&self) -> SocketAddr {
+        self.local
+    }
+}
