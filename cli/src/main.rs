@@ -1,1 +1,3 @@
+//! The `quorate` command: one binary that is a node, a client and a set of tools.
+
 fn main() {}

@@ -1,1 +1,3 @@
+//! The simulator as a command.
+
 fn main() {}
