@@ -3,5 +3,7 @@
 pub mod batch;
 pub mod id;
 pub mod machine;
+pub mod mark;
+pub mod mutant;
 pub mod partition;
 pub mod time;
