@@ -2,4 +2,7 @@
 //! wire. It never names the runtime it is simulated in.
 
 pub mod clock;
+pub mod connection;
+pub mod kafka;
 pub mod transport;
+pub mod wire;

@@ -1,0 +1,66 @@
+//! The messages of Kafka's protocol, one file an API. Names are those of Kafka's schema, in Rust's
+//! spelling; the structs inside a message are in its API's module.
+
+mod describe;
+
+pub mod alter_configs;
+pub mod api_versions;
+pub mod create_partitions;
+pub mod create_topics;
+pub mod delete_groups;
+pub mod delete_records;
+pub mod delete_topics;
+pub mod describe_cluster;
+pub mod describe_configs;
+pub mod describe_groups;
+pub mod describe_log_dirs;
+pub mod describe_topic_partitions;
+pub mod fetch;
+pub mod find_coordinator;
+pub mod heartbeat;
+pub mod incremental_alter_configs;
+pub mod init_producer_id;
+pub mod join_group;
+pub mod leave_group;
+pub mod list_groups;
+pub mod list_offsets;
+pub mod metadata;
+pub mod offset_commit;
+pub mod offset_fetch;
+pub mod offset_for_leader_epoch;
+pub mod produce;
+pub mod sync_group;
+
+pub use alter_configs::{AlterConfigsRequest, AlterConfigsResponse};
+pub use api_versions::{ApiVersionsRequest, ApiVersionsResponse};
+pub use create_partitions::{CreatePartitionsRequest, CreatePartitionsResponse};
+pub use create_topics::{CreateTopicsRequest, CreateTopicsResponse};
+pub use delete_groups::{DeleteGroupsRequest, DeleteGroupsResponse};
+pub use delete_records::{DeleteRecordsRequest, DeleteRecordsResponse};
+pub use delete_topics::{DeleteTopicsRequest, DeleteTopicsResponse};
+pub use describe_cluster::{DescribeClusterRequest, DescribeClusterResponse};
+pub use describe_configs::{DescribeConfigsRequest, DescribeConfigsResponse};
+pub use describe_groups::{DescribeGroupsRequest, DescribeGroupsResponse};
+pub use describe_log_dirs::{DescribeLogDirsRequest, DescribeLogDirsResponse};
+pub use describe_topic_partitions::{
+    DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse,
+};
+pub use fetch::{FetchRequest, FetchResponse};
+pub use find_coordinator::{FindCoordinatorRequest, FindCoordinatorResponse};
+pub use heartbeat::{HeartbeatRequest, HeartbeatResponse};
+pub use incremental_alter_configs::{
+    IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
+};
+pub use init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
+pub use join_group::{JoinGroupRequest, JoinGroupResponse};
+pub use leave_group::{LeaveGroupRequest, LeaveGroupResponse};
+pub use list_groups::{ListGroupsRequest, ListGroupsResponse};
+pub use list_offsets::{ListOffsetsRequest, ListOffsetsResponse};
+pub use metadata::{MetadataRequest, MetadataResponse};
+pub use offset_commit::{OffsetCommitRequest, OffsetCommitResponse};
+pub use offset_fetch::{OffsetFetchRequest, OffsetFetchResponse};
+pub use offset_for_leader_epoch::{OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse};
+pub use produce::{ProduceRequest, ProduceResponse};
+pub use sync_group::{SyncGroupRequest, SyncGroupResponse};
+
+use describe::structs;

@@ -1,0 +1,24 @@
+//! An id and epoch for an idempotent or transactional producer. KIP-98.
+
+use super::structs;
+use crate::wire::Text;
+
+structs! {
+    InitProducerIdRequest {
+        transactional_id: Option<Text> [0..];
+        transaction_timeout_ms: i32 [0..];
+        producer_id: i64 [3..] = -1;
+        producer_epoch: i16 [3..] = -1;
+        enable2_pc: bool [6..];
+        keep_prepared_txn: bool [6..];
+    }
+
+    InitProducerIdResponse {
+        throttle_time_ms: i32 [0..];
+        error_code: i16 [0..];
+        producer_id: i64 [0..] = -1;
+        producer_epoch: i16 [0..];
+        ongoing_txn_producer_id: i64 [6..] = -1;
+        ongoing_txn_producer_epoch: i16 [6..] = -1;
+    }
+}

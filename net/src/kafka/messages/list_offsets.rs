@@ -1,0 +1,43 @@
+//! The offset for a timestamp, or for one of Kafka's special times: −1 latest, −2 earliest, −3
+//! largest timestamp, −4 earliest local, −5 latest tiered.
+
+use super::structs;
+use crate::wire::Text;
+
+structs! {
+    ListOffsetsRequest {
+        replica_id: i32 [0..];
+        isolation_level: i8 [2..];
+        topics: Vec<ListOffsetsTopic> [0..];
+        timeout_ms: i32 [10..];
+    }
+
+    ListOffsetsTopic {
+        name: Text [0..];
+        partitions: Vec<ListOffsetsPartition> [0..];
+    }
+
+    ListOffsetsPartition {
+        partition_index: i32 [0..];
+        current_leader_epoch: i32 [4..] = -1;
+        timestamp: i64 [0..];
+    }
+
+    ListOffsetsResponse {
+        throttle_time_ms: i32 [2..];
+        topics: Vec<ListOffsetsTopicResponse> [0..];
+    }
+
+    ListOffsetsTopicResponse {
+        name: Text [0..];
+        partitions: Vec<ListOffsetsPartitionResponse> [0..];
+    }
+
+    ListOffsetsPartitionResponse {
+        partition_index: i32 [0..];
+        error_code: i16 [0..];
+        timestamp: i64 [1..] = -1;
+        offset: i64 [1..] = -1;
+        leader_epoch: i32 [4..] = -1;
+    }
+}
