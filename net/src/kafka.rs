@@ -9,6 +9,8 @@ pub mod messages;
 use std::fmt;
 use std::ops::RangeInclusive;
 
+#[cfg(feature = "sample")]
+use crate::wire::sample::{Sample, Source};
 use crate::wire::{Form, Reader, Value, WireError, Writer};
 use messages as m;
 
@@ -143,6 +145,28 @@ macro_rules! apis {
             pub const fn key(&self) -> ApiKey {
                 match self {
                     $(Self::$name(_) => ApiKey::$name,)*
+                }
+            }
+        }
+
+        #[cfg(feature = "sample")]
+        impl Request {
+            /// A request drawn from `source`, with all that `version` has and nothing else.
+            #[must_use]
+            pub fn sample(key: ApiKey, source: &mut Source<'_>, version: i16) -> Self {
+                match key {
+                    $(ApiKey::$name => Self::$name(Sample::sample(source, key.form(version))),)*
+                }
+            }
+        }
+
+        #[cfg(feature = "sample")]
+        impl Response {
+            /// A response drawn from `source`, with all that `version` has and nothing else.
+            #[must_use]
+            pub fn sample(key: ApiKey, source: &mut Source<'_>, version: i16) -> Self {
+                match key {
+                    $(ApiKey::$name => Self::$name(Sample::sample(source, key.form(version))),)*
                 }
             }
         }

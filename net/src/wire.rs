@@ -3,6 +3,8 @@
 
 mod read;
 mod records;
+#[cfg(feature = "sample")]
+pub mod sample;
 mod text;
 pub mod varint;
 mod write;

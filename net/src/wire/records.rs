@@ -85,7 +85,9 @@ impl Eq for Records {}
 
 impl fmt::Debug for Records {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let chunks = 1 + self.others.len();
-        write!(f, "{} bytes of records in {chunks} chunks", self.len())
+        f.debug_struct("Records")
+            .field("bytes", &self.len())
+            .field("chunks", &(1 + self.others.len()))
+            .finish()
     }
 }

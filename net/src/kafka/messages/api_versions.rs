@@ -7,8 +7,6 @@ structs! {
     ApiVersionsRequest {
         client_software_name: Text [3..];
         client_software_version: Text [3..];
-        cluster_id: Option<Text> [5..];
-        node_id: i32 [5..] = -1;
     }
 
     ApiVersionsResponse {

@@ -40,7 +40,7 @@ macro_rules! structs {
             // In flexible versions the tag count alone; in old ones at least one small field.
             const SIZE_MIN: usize = 1;
 
-            #[allow(unused_variables, unused_mut, clippy::too_many_lines)]
+            #[allow(unused_variables, unused_mut)]
             fn read(
                 reader: &mut $crate::wire::Reader<'_>,
                 form: $crate::wire::Form,
@@ -64,7 +64,7 @@ macro_rules! structs {
                 Ok(value)
             }
 
-            #[allow(unused_variables, unused_mut, clippy::too_many_lines)]
+            #[allow(unused_variables, unused_mut)]
             fn write(&self, writer: &mut $crate::wire::Writer, form: $crate::wire::Form) {
                 $(structs!(
                     @write self.$field, $type, $versions, writer, form, [$($tag)?] [$($null)?]
@@ -83,7 +83,29 @@ macro_rules! structs {
                 }
             }
         }
+
+        #[cfg(feature = "sample")]
+        impl $crate::wire::sample::Sample for $name {
+            fn sample(
+                source: &mut $crate::wire::sample::Source<'_>,
+                form: $crate::wire::Form,
+            ) -> Self {
+                let mut value = Self::default();
+                $(structs!(@sample value.$field, $versions, source, form, [$($null)?]);)*
+                value
+            }
+        }
     )*};
+
+    (@sample $value:ident.$field:ident, $versions:expr, $source:ident, $form:ident,
+        [$($null:expr)?]) => {
+        if ($versions).contains(&$form.version) {
+            $value.$field = $crate::wire::sample::Sample::sample($source, $form);
+            $(if $value.$field.is_none() && !($null).contains(&$form.version) {
+                $value.$field = Some(Default::default());
+            })?
+        }
+    };
 
     (@default) => { Default::default() };
     (@default $default:expr) => { $default };

@@ -25,7 +25,6 @@ structs! {
         topics: Vec<DescribeLogDirsTopic> [0..];
         total_bytes: i64 [4..] = -1;
         usable_bytes: i64 [4..] = -1;
-        is_cordoned: bool [5..] = true;
     }
 
     DescribeLogDirsTopic {

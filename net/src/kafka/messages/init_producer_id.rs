@@ -9,8 +9,6 @@ structs! {
         transaction_timeout_ms: i32 [0..];
         producer_id: i64 [3..] = -1;
         producer_epoch: i16 [3..] = -1;
-        enable2_pc: bool [6..];
-        keep_prepared_txn: bool [6..];
     }
 
     InitProducerIdResponse {
@@ -18,7 +16,5 @@ structs! {
         error_code: i16 [0..];
         producer_id: i64 [0..] = -1;
         producer_epoch: i16 [0..];
-        ongoing_txn_producer_id: i64 [6..] = -1;
-        ongoing_txn_producer_epoch: i16 [6..] = -1;
     }
 }
