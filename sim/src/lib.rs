@@ -1,1 +1,11 @@
-//! Placeholder.
+//! The storm: plans, faults, workloads and checkers, and the simulated worlds that run them.
+//!
+//! The plain half (everything but `world`) is compiled always and serves the test suites that
+//! drive real processes too. `world` runs the shipping node under a deterministic runtime.
+
+pub mod chance;
+pub mod check;
+pub mod fault;
+pub mod history;
+pub mod plan;
+pub mod trace;

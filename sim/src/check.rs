@@ -1,0 +1,212 @@
+//! Whether a history may come from a correct system: each property in one file, under the names
+//! that Jepsen's queue checkers use where they have one.
+//!
+//! What may be lost is in one table (`promise`); no checker decides it by itself.
+
+pub mod append_time;
+pub mod duplicates;
+pub mod invented;
+pub mod order;
+pub mod polls;
+pub mod survival;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::history::{Call, End, History, OperationId, Partition, Producer, Value};
+use crate::plan::{Acks, Flush, Plan};
+
+/// A property that does not hold, and where.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Violation {
+    pub property: &'static str,
+    /// The partition, mostly.
+    pub place: String,
+    /// What was seen, in a sentence.
+    pub sentence: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.property, self.place, self.sentence)
+    }
+}
+
+/// What struck the system in a run, as far as it decides what may be lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Struck {
+    /// Unsynced bytes were lost at least once.
+    pub power_lost: bool,
+    /// Durable bytes were changed at least once.
+    pub rot: bool,
+}
+
+/// What may be lost in a partition of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// What was acknowledged, or read, stays.
+    pub survives: bool,
+}
+
+/// acks × flush × what struck → what may be lost. The one table.
+pub fn promise(plan: &Plan, struck: Struck, partition: Partition) -> Promise {
+    let flush =
+        plan.topics.get(partition.topic as usize).map_or(Flush::Durable, |topic| topic.flush);
+    let survives = match flush {
+        // The only copy may have rotted: nothing can bring it back. It is never served, though.
+        _ if struck.rot => false,
+        Flush::Durable => true,
+        Flush::Replicated => !struck.power_lost,
+    };
+    Promise { survives }
+}
+
+/// All violations that the black box shows.
+pub fn check(history: &History, plan: &Plan, struck: Struck) -> Vec<Violation> {
+    let evidence = Evidence::new(history, plan, struck);
+    let mut violations = Vec::new();
+    survival::check(&evidence, &mut violations);
+    order::check(&evidence, &mut violations);
+    duplicates::check(&evidence, &mut violations);
+    invented::check(&evidence, &mut violations);
+    polls::check(&evidence, &mut violations);
+    append_time::check(&evidence, &mut violations);
+    for (partition, sentence) in &history.complaints {
+        let place = partition.to_string();
+        violations.push(Violation { property: "answer", place, sentence: sentence.clone() });
+    }
+    violations.sort();
+    violations.dedup_by(|a, b| (a.property, &a.place) == (b.property, &b.place));
+    violations
+}
+
+/// An append that was invoked.
+#[derive(Clone, Copy, Debug)]
+pub struct Append<'a> {
+    pub id: OperationId,
+    pub values: &'a [Value],
+    pub acks: Acks,
+    pub producer: Option<Producer>,
+    pub attempts: u32,
+}
+
+/// A partition at the end: what the final reading found.
+#[derive(Clone, Debug, Default)]
+pub struct FinalLog {
+    pub start: i64,
+    /// The high watermark.
+    pub end: i64,
+    /// By offset; `None` for bytes that nobody wrote.
+    pub records: BTreeMap<i64, Option<Value>>,
+}
+
+/// A history, sorted for the checkers.
+#[derive(Debug)]
+pub struct Evidence<'a> {
+    pub history: &'a History,
+    pub plan: &'a Plan,
+    pub struck: Struck,
+    /// Which append wrote a value.
+    pub writers: BTreeMap<Value, OperationId>,
+    pub appends: BTreeMap<Partition, Vec<Append<'a>>>,
+    /// Only partitions whose final reading came to its end.
+    pub finals: BTreeMap<Partition, FinalLog>,
+}
+
+impl<'a> Evidence<'a> {
+    pub fn new(history: &'a History, plan: &'a Plan, struck: Struck) -> Self {
+        let mut evidence = Self {
+            history,
+            plan,
+            struck,
+            writers: BTreeMap::new(),
+            appends: BTreeMap::new(),
+            finals: BTreeMap::new(),
+        };
+        for (place, operation) in history.operations.iter().enumerate() {
+            if let Call::Append { partition, values, acks, producer, attempts } = &operation.call {
+                let id = OperationId(place);
+                evidence.writers.extend(values.iter().map(|value| (*value, id)));
+                let (acks, producer, attempts) = (*acks, *producer, *attempts);
+                let append = Append { id, values, acks, producer, attempts };
+                evidence.appends.entry(*partition).or_default().push(append);
+            }
+        }
+        evidence.find_finals();
+        evidence
+    }
+
+    fn find_finals(&mut self) {
+        let from = self.history.last_phase.unwrap_or(self.history.operations.len());
+        for operation in &self.history.operations[from..] {
+            let (Call::Read { partition, .. }, End::Read { records, high_watermark, log_start }) =
+                (&operation.call, &operation.end)
+            else {
+                continue;
+            };
+            let log = self.finals.entry(*partition).or_default();
+            log.start = log.start.max(*log_start);
+            log.end = log.end.max(*high_watermark);
+            log.records.extend(records.iter().map(|seen| (seen.offset, seen.value)));
+        }
+    }
+
+    pub fn promise(&self, partition: Partition) -> Promise {
+        promise(self.plan, self.struck, partition)
+    }
+
+    /// Appends that were acknowledged with their offset.
+    pub fn acknowledged(&self, partition: Partition) -> impl Iterator<Item = (Append<'a>, i64)> {
+        let appends = self.appends.get(&partition).map_or(&[][..], Vec::as_slice);
+        appends.iter().filter_map(|append| match self.history.operations[append.id.0].end {
+            End::Appended { base: Some(base), .. } => Some((*append, base)),
+            _ => None,
+        })
+    }
+
+    /// What readers saw: the operation and its records, with the watermark and the start.
+    pub fn reads(&self) -> impl Iterator<Item = Reading<'a>> {
+        self.history.operations.iter().enumerate().filter_map(|(place, operation)| {
+            match (&operation.call, &operation.end, operation.completed) {
+                (
+                    Call::Read { partition, from },
+                    End::Read { records, high_watermark, log_start },
+                    Some(completed),
+                ) => Some(Reading {
+                    id: OperationId(place),
+                    partition: *partition,
+                    from: *from,
+                    invoked: operation.invoked,
+                    completed,
+                    records,
+                    high_watermark: *high_watermark,
+                    log_start: *log_start,
+                }),
+                _ => None,
+            }
+        })
+    }
+}
+
+/// A read that succeeded.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading<'a> {
+    pub id: OperationId,
+    pub partition: Partition,
+    pub from: i64,
+    pub invoked: quorate_core::time::Instant,
+    pub completed: quorate_core::time::Instant,
+    pub records: &'a [crate::history::Seen],
+    pub high_watermark: i64,
+    pub log_start: i64,
+}
+
+/// Adds a violation.
+fn blame(
+    violations: &mut Vec<Violation>,
+    property: &'static str,
+    partition: Partition,
+    sentence: String,
+) {
+    violations.push(Violation { property, place: partition.to_string(), sentence });
+}

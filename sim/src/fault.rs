@@ -1,0 +1,114 @@
+//! Disturbances as data: each kind in one file, drawn from a seed, written on one line, carried
+//! out by the worlds (`cores/inject.rs`, `world/inject.rs`).
+
+pub mod bit_flip;
+pub mod clock_jump;
+pub mod crash;
+pub mod cut;
+pub mod disk_full;
+pub mod disk_slow;
+pub mod disk_stuck;
+pub mod lose_replies;
+pub mod pause;
+pub mod power_loss;
+pub mod reset;
+pub mod restart;
+pub mod slow_link;
+pub mod sync_fails;
+
+use std::time::Duration;
+
+use crate::chance::Chance;
+use crate::plan::Plan;
+use crate::plan::text::{Fields, Item, Line};
+
+/// A disturbance and its time since the start of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub at: Duration,
+    pub kind: Kind,
+}
+
+/// One kind of disturbance.
+pub trait Disturb: Item {
+    /// In the text, and in the coverage table.
+    const NAME: &'static str;
+
+    /// Whether it may break more than one node promises to survive.
+    const UNBUDGETED: bool = false;
+
+    fn draw(chance: &mut Chance, plan: &Plan) -> Self;
+}
+
+macro_rules! kinds {
+    ($($variant:ident($type:ty)),* $(,)?) => {
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Kind { $( $variant($type) ),* }
+
+        impl Kind {
+            /// The names of all kinds, and whether each is for unbudgeted runs only.
+            pub const ALL: &[(&str, bool)] = &[
+                $( (<$type as Disturb>::NAME, <$type as Disturb>::UNBUDGETED) ),*
+            ];
+
+            pub const fn name(&self) -> &'static str {
+                match self { $( Self::$variant(_) => <$type as Disturb>::NAME ),* }
+            }
+
+            /// A fault of the kind called `name`.
+            pub fn draw(name: &str, chance: &mut Chance, plan: &Plan) -> Option<Self> {
+                $( if name == <$type as Disturb>::NAME {
+                    return Some(Self::$variant(Disturb::draw(chance, plan)));
+                } )*
+                None
+            }
+
+            fn print(&self, line: &mut Line) {
+                match self { $( Self::$variant(fault) => fault.print(line) ),* }
+            }
+
+            fn parse(name: &str, fields: &mut Fields) -> Result<Self, String> {
+                $( if name == <$type as Disturb>::NAME {
+                    return Item::parse(fields).map(Self::$variant);
+                } )*
+                Err(format!("fault {name:?} is not known"))
+            }
+        }
+    };
+}
+
+kinds! {
+    Crash(crash::Crash),
+    PowerLoss(power_loss::PowerLoss),
+    Restart(restart::Restart),
+    Pause(pause::Pause),
+    Cut(cut::Cut),
+    SlowLink(slow_link::SlowLink),
+    Reset(reset::Reset),
+    LoseReplies(lose_replies::LoseReplies),
+    DiskSlow(disk_slow::DiskSlow),
+    DiskStuck(disk_stuck::DiskStuck),
+    SyncFails(sync_fails::SyncFails),
+    DiskFull(disk_full::DiskFull),
+    BitFlip(bit_flip::BitFlip),
+    ClockJump(clock_jump::ClockJump),
+}
+
+impl Item for Fault {
+    fn print(&self, line: &mut Line) {
+        line.word(self.kind.name());
+        line.put("at", &self.at);
+        self.kind.print(line);
+    }
+
+    fn parse(fields: &mut Fields) -> Result<Self, String> {
+        let name = fields.word()?;
+        Ok(Self { at: fields.take("at")?, kind: Kind::parse(&name, fields)? })
+    }
+}
+
+/// A time that is mostly short and now and then long, in whole milliseconds.
+pub(crate) fn draw_while(chance: &mut Chance) -> Duration {
+    let scale = *chance.pick(&[10, 100, 1000, 4000]);
+    Duration::from_millis(1 + chance.below(scale))
+}

@@ -1,0 +1,234 @@
+//! What clients did and what they were told: each operation invoked, and ok, failed or unknown.
+//! The three worlds write it, `check/*` reads it.
+//!
+//! *Unknown that was later read did happen.* An operation whose end was never seen is unknown.
+
+use std::fmt;
+
+use quorate_core::time::Instant;
+
+use crate::plan::Acks;
+use crate::trace::{self, Mark};
+
+/// A partition of the plan: the topic's place and the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Partition {
+    pub topic: u32,
+    pub index: u32,
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "t{}-{}", self.topic, self.index)
+    }
+}
+
+/// A value that is written once in a run. It names its writer and its size.
+pub type Value = u64;
+
+/// An operation's place in its history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OperationId(pub usize);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    pub client: u32,
+    pub invoked: Instant,
+    /// `None` while it is pending.
+    pub completed: Option<Instant>,
+    pub call: Call,
+    pub end: End,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// One batch, with all its attempts.
+    Append {
+        partition: Partition,
+        values: Vec<Value>,
+        acks: Acks,
+        /// With idempotence: who and from which sequence number on.
+        producer: Option<Producer>,
+        /// How often it was sent.
+        attempts: u32,
+    },
+    Read {
+        partition: Partition,
+        from: i64,
+    },
+    /// Delete what is below `before`; `None` is the high watermark.
+    Delete {
+        partition: Partition,
+        before: Option<i64>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Producer {
+    pub id: i64,
+    pub epoch: i16,
+    pub sequence: i32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Nobody knows whether it happened.
+    Unknown,
+    /// It surely did not happen.
+    Failed,
+    Appended {
+        /// `None`: it was appended, where was not told.
+        base: Option<i64>,
+        /// With `LogAppendTime`.
+        append_time: Option<i64>,
+    },
+    Read {
+        records: Vec<Seen>,
+        high_watermark: i64,
+        log_start: i64,
+    },
+    Deleted {
+        log_start: i64,
+    },
+}
+
+/// One record as a reader saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub offset: i64,
+    /// `None`: its bytes are none that any writer ever wrote.
+    pub value: Option<Value>,
+    pub timestamp: i64,
+}
+
+/// All operations of a run, in the order of their beginnings.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    pub operations: Vec<Operation>,
+    /// Operations from here on are the final reading of everything, after all faults.
+    pub last_phase: Option<usize>,
+    /// What a client saw at once that no correct system answers; sentences.
+    pub complaints: Vec<(Partition, String)>,
+}
+
+impl History {
+    pub fn invoke(&mut self, client: u32, now: Instant, call: Call) -> OperationId {
+        let id = OperationId(self.operations.len());
+        note(now, Mark::Invoke, client, id, call.partition(), || call.to_string());
+        let end = End::Unknown;
+        self.operations.push(Operation { client, invoked: now, completed: None, call, end });
+        id
+    }
+
+    /// Counts one more attempt of an append.
+    pub fn attempt(&mut self, id: OperationId) {
+        if let Call::Append { attempts, .. } = &mut self.operations[id.0].call {
+            *attempts += 1;
+        }
+    }
+
+    pub fn complete(&mut self, id: OperationId, now: Instant, end: End) {
+        let operation = &mut self.operations[id.0];
+        assert!(operation.completed.is_none(), "{id:?} ends twice");
+        let partition = operation.call.partition();
+        note(now, Mark::Complete, operation.client, id, partition, || {
+            format!("{} {end}", operation.call)
+        });
+        operation.completed = Some(now);
+        operation.end = end;
+    }
+
+    /// From here on, operations read everything for the last time.
+    pub fn begin_last_phase(&mut self) {
+        self.last_phase = Some(self.operations.len());
+    }
+
+    /// How many operations ended well, and how many in doubt.
+    pub fn tally(&self) -> Tally {
+        let mut tally = Tally { operations: self.operations.len(), ..Tally::default() };
+        for operation in &self.operations {
+            match &operation.end {
+                End::Unknown => tally.unknown += 1,
+                End::Failed => tally.failed += 1,
+                End::Read { records, .. } => tally.read += records.len(),
+                End::Appended { .. } | End::Deleted { .. } => tally.acknowledged += 1,
+            }
+        }
+        tally
+    }
+}
+
+/// A history in five numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub operations: usize,
+    pub acknowledged: usize,
+    pub failed: usize,
+    pub unknown: usize,
+    /// Records.
+    pub read: usize,
+}
+
+fn note(
+    now: Instant,
+    mark: Mark,
+    client: u32,
+    id: OperationId,
+    partition: Partition,
+    text: impl FnOnce() -> String,
+) {
+    let numbers = [id.0 as u64, u64::from(partition.topic), u64::from(partition.index)];
+    trace::event(now.as_duration(), mark, client_name(client), numbers, text);
+}
+
+/// `c0`, `c1` and so on, without allocating.
+pub const fn client_name(client: u32) -> &'static str {
+    const NAMES: [&str; 16] = [
+        "c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9", "c10", "c11", "c12", "c13",
+        "c14", "c15",
+    ];
+    if (client as usize) < NAMES.len() { NAMES[client as usize] } else { "c+" }
+}
+
+impl Call {
+    pub const fn partition(&self) -> Partition {
+        match self {
+            Self::Append { partition, .. }
+            | Self::Read { partition, .. }
+            | Self::Delete { partition, .. } => *partition,
+        }
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Append { partition, values, producer, .. } => {
+                let first = values.first().copied().unwrap_or_default();
+                write!(f, "append {partition} {}×{first:x}", values.len())?;
+                producer.map_or(Ok(()), |producer| {
+                    write!(f, " p{}@{}:{}", producer.id, producer.epoch, producer.sequence)
+                })
+            }
+            Self::Read { partition, from } => write!(f, "read {partition} from {from}"),
+            Self::Delete { partition, before } => {
+                write!(f, "delete {partition} below {}", before.unwrap_or(-1))
+            }
+        }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("unknown"),
+            Self::Failed => f.write_str("failed"),
+            Self::Appended { base: Some(base), .. } => write!(f, "appended at {base}"),
+            Self::Appended { base: None, .. } => f.write_str("appended somewhere"),
+            Self::Read { records, high_watermark, log_start } => {
+                write!(f, "{} records, {log_start}..{high_watermark}", records.len())
+            }
+            Self::Deleted { log_start } => write!(f, "deleted, start {log_start}"),
+        }
+    }
+}

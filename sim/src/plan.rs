@@ -1,0 +1,301 @@
+//! A plan: everything one run is, as a value: the cluster, its disks, links and clocks, the
+//! workload, the faults with their times, and the properties that must hold.
+//!
+//! `draw.rs` makes one from a seed, `text.rs` is how its parts are written. Here: the whole, and
+//! its text. Parsing what was printed gives the same plan back (`sim/tests/plan_text.rs`).
+
+pub mod draw;
+pub mod text;
+
+use std::time::Duration;
+
+use text::{Fields, Item, Line, TextError, Value};
+
+use crate::chance::{Between, Ratio};
+use crate::fault::Fault;
+use crate::{plan_item, plan_words};
+
+/// The version of the text. A reader of another version refuses it.
+pub const VERSION: u32 = 1;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Why this plan is kept, one line each; written on top.
+    pub story: Vec<String>,
+    /// Feeds every stream of chance of the run.
+    pub seed: u64,
+    pub mode: Mode,
+    pub run: Run,
+    pub node: Node,
+    pub disk: Disk,
+    pub link: Link,
+    pub clock: Clock,
+    pub topics: Vec<Topic>,
+    pub workload: AppendRead,
+    /// In the order of their times.
+    pub faults: Vec<Fault>,
+    /// The hash of the trace that the plan gave when it was kept.
+    pub trace: Option<u64>,
+}
+
+plan_words! {
+    /// How far faults may go.
+    Mode {
+        /// Never beyond what the configuration promises to survive.
+        Budgeted = "budgeted",
+        /// Any: only the safety of what was promised is checked, and lost data is excused where a
+        /// fault destroyed its only copy.
+        Unbudgeted = "unbudgeted",
+    }
+}
+
+plan_item! {
+    /// The phases: faults strike during `safety`; after healing, everything must work again within
+    /// `liveness`.
+    Run {
+        safety: Duration,
+        liveness: Duration,
+    }
+}
+
+plan_item! {
+    /// The node's settings, distorted so that edges are met often.
+    Node {
+        shards: u32,
+        journal_bytes: u64,
+        segment_chunk_bytes: u64,
+        index_interval_bytes: u32,
+        /// Time between two checkpoints of the storage engine.
+        checkpoint: Duration,
+        /// Bytes of requests that may be in memory at once.
+        request_bytes_max: u64,
+        /// Whether topics are created by the first request that names them.
+        auto_create: bool,
+    }
+}
+
+plan_item! {
+    /// The simulated disk.
+    Disk {
+        read: Between<Duration>,
+        write: Between<Duration>,
+        sync: Between<Duration>,
+        /// Bytes until the disk is full.
+        capacity: u64,
+    }
+}
+
+plan_item! {
+    /// Every link between a client and the node, each direction drawn on its own.
+    Link {
+        latency: Between<Duration>,
+        /// Bytes per second and direction; 0 is unlimited.
+        bandwidth: u64,
+        /// Bytes in flight and unread per direction, at most.
+        window: u32,
+        /// How often a read or a write is cut short.
+        fragment: Ratio,
+    }
+}
+
+plan_item! {
+    /// How wrong the node's clocks are.
+    Clock {
+        /// Milliseconds that its wall clock is ahead (or behind).
+        wall_offset: i64,
+        /// Parts per million that its monotonic clock runs fast (or slow).
+        drift: i32,
+    }
+}
+
+plan_words! {
+    /// `quorate.flush`.
+    Flush { Durable = "durable", Replicated = "replicated" }
+}
+
+plan_item! {
+    /// A topic. Its name is `t0`, `t1`, by place.
+    Topic {
+        partitions: u32,
+        segment_bytes: u64,
+        segment_time: Duration,
+        flush: Flush,
+        log_append_time: bool,
+    }
+}
+
+plan_words! {
+    /// Whose word a producer waits for.
+    Acks { None = "0", Leader = "1", All = "all" }
+}
+
+plan_words! {
+    /// The codecs that writers use.
+    Codecs {
+        Plain = "none", Gzip = "gzip", Snappy = "snappy", Lz4 = "lz4", Zstd = "zstd", Mixed = "mixed",
+    }
+}
+
+plan_item! {
+    /// Writers append unique values, readers read from the beginning; both retry.
+    AppendRead {
+        writers: u32,
+        readers: u32,
+        acks: Acks,
+        idempotent: bool,
+        /// Batches of one writer that are under way at once; 1..=5.
+        in_flight: u32,
+        /// Records in a batch.
+        records: Between<u64>,
+        /// Bytes of a record's value.
+        value_bytes: Between<u64>,
+        codec: Codecs,
+        /// Between the end of one round and the next.
+        pause: Between<Duration>,
+        /// How long a client waits for an answer.
+        timeout: Duration,
+        /// Attempts at one batch, the first included.
+        attempts: u32,
+        /// How often a writer's round is a `DeleteRecords` instead.
+        delete_records: Ratio,
+        /// `fetch.max.wait.ms` of readers.
+        wait: Duration,
+        /// `partition.max.bytes` of readers.
+        read_bytes: u32,
+    }
+}
+
+impl Plan {
+    /// The plan as text, ending in a line feed.
+    pub fn print(&self) -> String {
+        let mut lines = vec![format!("quorate-plan {VERSION}")];
+        lines.extend(self.story.iter().map(|line| format!("# {line}").trim_end().to_owned()));
+        lines.push(format!("seed {}", self.seed));
+        lines.push(format!("mode {}", self.mode.print()));
+        let mut item = |keyword: &str, item: &dyn Fn(&mut Line)| {
+            let mut line = Line::new(keyword);
+            item(&mut line);
+            lines.push(line.finish());
+        };
+        item("run", &|line| self.run.print(line));
+        item("node", &|line| self.node.print(line));
+        item("disk", &|line| self.disk.print(line));
+        item("link", &|line| self.link.print(line));
+        item("clock", &|line| self.clock.print(line));
+        for topic in &self.topics {
+            item("topic", &|line| topic.print(line));
+        }
+        item("workload append_read", &|line| self.workload.print(line));
+        for fault in &self.faults {
+            item("fault", &|line| fault.print(line));
+        }
+        if let Some(hash) = self.trace {
+            lines.push(format!("trace {hash:016x}"));
+        }
+        lines.join("\n") + "\n"
+    }
+
+    /// # Errors
+    ///
+    /// The first line that is not understood, by number, and why.
+    pub fn parse(text: &str) -> Result<Self, TextError> {
+        let mut parts = Parts::default();
+        for (place, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if !line.is_empty() {
+                parts
+                    .line(line, place == 0)
+                    .map_err(|error| TextError(format!("line {}: {error}", place + 1)))?;
+            }
+        }
+        parts.whole().map_err(TextError)
+    }
+
+    /// How many partitions all topics have together.
+    pub fn partitions(&self) -> u32 {
+        self.topics.iter().map(|topic| topic.partitions).sum()
+    }
+}
+
+/// A plan while its lines are read.
+#[derive(Default)]
+struct Parts {
+    story: Vec<String>,
+    seed: Option<u64>,
+    mode: Option<Mode>,
+    run: Option<Run>,
+    node: Option<Node>,
+    disk: Option<Disk>,
+    link: Option<Link>,
+    clock: Option<Clock>,
+    topics: Vec<Topic>,
+    workload: Option<AppendRead>,
+    faults: Vec<Fault>,
+    trace: Option<u64>,
+}
+
+impl Parts {
+    fn line(&mut self, line: &str, first: bool) -> Result<(), String> {
+        if let Some(story) = line.strip_prefix('#') {
+            self.story.push(story.strip_prefix(' ').unwrap_or(story).to_owned());
+            return Ok(());
+        }
+        let (keyword, rest) = line.split_once(' ').unwrap_or((line, ""));
+        if first {
+            return match (keyword, rest.trim().parse::<u32>()) {
+                ("quorate-plan", Ok(VERSION)) => Ok(()),
+                ("quorate-plan", Ok(other)) => Err(format!("version {other} is not {VERSION}")),
+                _ => Err(format!("a plan begins with \"quorate-plan {VERSION}\"")),
+            };
+        }
+        let mut fields = Fields::new(rest)?;
+        match keyword {
+            "seed" => set(&mut self.seed, u64::parse(&fields.word()?)?)?,
+            "mode" => set(&mut self.mode, Mode::parse(&fields.word()?)?)?,
+            "run" => set(&mut self.run, Item::parse(&mut fields)?)?,
+            "node" => set(&mut self.node, Item::parse(&mut fields)?)?,
+            "disk" => set(&mut self.disk, Item::parse(&mut fields)?)?,
+            "link" => set(&mut self.link, Item::parse(&mut fields)?)?,
+            "clock" => set(&mut self.clock, Item::parse(&mut fields)?)?,
+            "topic" => self.topics.push(Item::parse(&mut fields)?),
+            "workload" => match fields.word()?.as_str() {
+                "append_read" => set(&mut self.workload, Item::parse(&mut fields)?)?,
+                other => return Err(format!("workload {other:?} is not known")),
+            },
+            "fault" => self.faults.push(Item::parse(&mut fields)?),
+            "trace" => {
+                let hash = u64::from_str_radix(&fields.word()?, 16);
+                set(&mut self.trace, hash.map_err(|error| error.to_string())?)?;
+            }
+            other => return Err(format!("{other:?} is not known")),
+        }
+        fields.finish()
+    }
+
+    fn whole(self) -> Result<Plan, String> {
+        fn need<T>(part: Option<T>, name: &str) -> Result<T, String> {
+            part.ok_or_else(|| format!("the {name} line is missing"))
+        }
+        if self.topics.is_empty() {
+            return Err("a plan has at least one topic".to_owned());
+        }
+        Ok(Plan {
+            story: self.story,
+            seed: need(self.seed, "seed")?,
+            mode: need(self.mode, "mode")?,
+            run: need(self.run, "run")?,
+            node: need(self.node, "node")?,
+            disk: need(self.disk, "disk")?,
+            link: need(self.link, "link")?,
+            clock: need(self.clock, "clock")?,
+            topics: self.topics,
+            workload: need(self.workload, "workload")?,
+            faults: self.faults,
+            trace: self.trace,
+        })
+    }
+}
+
+fn set<T>(place: &mut Option<T>, value: T) -> Result<(), String> {
+    if place.replace(value).is_some() { Err("the line is given twice".to_owned()) } else { Ok(()) }
+}

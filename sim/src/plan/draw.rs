@@ -1,0 +1,148 @@
+//! From a seed to a plan, by swarm testing: the seed first draws which options and kinds of fault
+//! exist in this run at all, then how often. A run with everything on meets fewer corners.
+
+use std::time::Duration;
+
+use super::{Acks, AppendRead, Clock, Codecs, Disk, Flush, Link, Mode, Node, Plan, Run, Topic};
+use crate::chance::{Between, Chance, Ratio};
+use crate::fault::{Fault, Kind};
+
+/// Faults in one run, at most.
+const FAULTS_MAX: u64 = 24;
+
+/// The plan of `seed`.
+pub fn draw(seed: u64) -> Plan {
+    let chance = |source: &str| Chance::new(seed, source);
+    let mut plan = Plan {
+        story: Vec::new(),
+        seed,
+        mode: if chance("mode").one_in(8) { Mode::Unbudgeted } else { Mode::Budgeted },
+        run: draw_run(&mut chance("run")),
+        node: draw_node(&mut chance("node")),
+        disk: draw_disk(&mut chance("disk")),
+        link: draw_link(&mut chance("link")),
+        clock: draw_clock(&mut chance("clock")),
+        topics: draw_topics(&mut chance("topics")),
+        workload: draw_workload(&mut chance("workload")),
+        faults: Vec::new(),
+        trace: None,
+    };
+    plan.faults = draw_faults(&mut chance("faults"), &plan);
+    plan
+}
+
+fn draw_run(chance: &mut Chance) -> Run {
+    let seconds = *chance.pick(&[2, 5, 10, 20]);
+    Run { safety: Duration::from_secs(seconds), liveness: Duration::from_secs(60) }
+}
+
+fn draw_node(chance: &mut Chance) -> Node {
+    Node {
+        shards: *chance.pick(&[1, 1, 2, 4]),
+        journal_bytes: *chance.pick(&[16 << 10, 64 << 10, 256 << 10, 1 << 20]),
+        segment_chunk_bytes: *chance.pick(&[4 << 10, 16 << 10, 64 << 10]),
+        index_interval_bytes: *chance.pick(&[1, 64, 512, 4096]),
+        checkpoint: Duration::from_millis(*chance.pick(&[20, 200, 2000, 30_000])),
+        request_bytes_max: *chance.pick(&[256 << 10, 1 << 20, 64 << 20]),
+        auto_create: chance.one_in(4),
+    }
+}
+
+fn draw_disk(chance: &mut Chance) -> Disk {
+    let micros = Duration::from_micros;
+    let sync = *chance.pick(&[(50, 200), (300, 3000), (1000, 20_000)]);
+    let write = *chance.pick(&[(0, 0), (5, 30), (5, 500)]);
+    Disk {
+        read: Between { low: micros(0), high: micros(*chance.pick(&[0, 100])) },
+        write: Between { low: micros(write.0), high: micros(write.1) },
+        sync: Between { low: micros(sync.0), high: micros(sync.1) },
+        capacity: 1 << 30,
+    }
+}
+
+fn draw_link(chance: &mut Chance) -> Link {
+    let micros = Duration::from_micros;
+    let latency = *chance.pick(&[(50, 100), (50, 1000), (1000, 20_000)]);
+    Link {
+        latency: Between { low: micros(latency.0), high: micros(latency.1) },
+        bandwidth: *chance.pick(&[0, 0, 10_000_000, 200_000]),
+        window: *chance.pick(&[256 << 10, 64 << 10, 4096]),
+        fragment: *chance.pick(&[Ratio::NEVER, Ratio::NEVER, Ratio::new(1, 8), Ratio::new(1, 2)]),
+    }
+}
+
+fn draw_clock(chance: &mut Chance) -> Clock {
+    let offset = *chance.pick(&[0, 500, 3_600_000]);
+    let sign = if chance.one_in(2) { -1 } else { 1 };
+    Clock {
+        wall_offset: sign * chance.below(offset + 1) as i64,
+        drift: if chance.one_in(2) { 0 } else { chance.below(2001) as i32 - 1000 },
+    }
+}
+
+fn draw_topics(chance: &mut Chance) -> Vec<Topic> {
+    let replicated = chance.one_in(4);
+    let topic = |chance: &mut Chance| Topic {
+        partitions: 1 + chance.below(3) as u32,
+        segment_bytes: *chance.pick(&[1024, 4096, 16 << 10, 1 << 20]),
+        segment_time: Duration::from_secs(*chance.pick(&[1, 60, 604_800])),
+        flush: if replicated && chance.one_in(2) { Flush::Replicated } else { Flush::Durable },
+        log_append_time: chance.one_in(4),
+    };
+    (0..1 + chance.below(3)).map(|_| topic(chance)).collect()
+}
+
+fn draw_workload(chance: &mut Chance) -> AppendRead {
+    let millis = Duration::from_millis;
+    let pause = *chance.pick(&[1, 10, 50]);
+    AppendRead {
+        writers: 1 + chance.below(4) as u32,
+        readers: 1 + chance.below(3) as u32,
+        acks: *chance.pick(&[Acks::All, Acks::All, Acks::All, Acks::Leader, Acks::None]),
+        idempotent: chance.one_in(2),
+        in_flight: *chance.pick(&[1, 2, 5]),
+        records: Between { low: 1, high: *chance.pick(&[1, 5, 20]) },
+        value_bytes: Between { low: 8, high: *chance.pick(&[8, 100, 1000]) },
+        codec: *chance.pick(&[
+            Codecs::Plain,
+            Codecs::Plain,
+            Codecs::Gzip,
+            Codecs::Snappy,
+            Codecs::Lz4,
+            Codecs::Zstd,
+            Codecs::Mixed,
+        ]),
+        pause: Between { low: millis(1), high: millis(pause) },
+        timeout: millis(*chance.pick(&[200, 1000, 5000])),
+        attempts: *chance.pick(&[1, 3, 10]),
+        delete_records: *chance.pick(&[Ratio::NEVER, Ratio::NEVER, Ratio::new(1, 50)]),
+        wait: millis(*chance.pick(&[0, 20, 500])),
+        read_bytes: *chance.pick(&[1, 1024, 64 << 10]),
+    }
+}
+
+fn draw_faults(chance: &mut Chance, plan: &Plan) -> Vec<Fault> {
+    let mut kinds: Vec<&str> = Vec::new();
+    for (name, unbudgeted) in Kind::ALL {
+        // Each kind exists or not by its own coin, drawn whether or not it may be used.
+        let exists = chance.one_in(3);
+        if exists && (!unbudgeted || plan.mode == Mode::Unbudgeted) {
+            kinds.push(name);
+        }
+    }
+    if kinds.is_empty() {
+        return Vec::new();
+    }
+    let most = *chance.pick(&[3, 8, FAULTS_MAX]);
+    let count = 1 + chance.below(most);
+    let mut faults: Vec<Fault> = (0..count)
+        .filter_map(|_| {
+            let millis = plan.run.safety.as_millis() as u64;
+            let at = Duration::from_millis(chance.below(millis));
+            let name = *chance.pick(&kinds);
+            Some(Fault { at, kind: Kind::draw(name, chance, plan)? })
+        })
+        .collect();
+    faults.sort_by_key(|fault| fault.at);
+    faults
+}
