@@ -12,8 +12,7 @@ pub struct Budget(pub usize);
 impl Budget {
     /// What any frame may cost, however short.
     const BASE: usize = 64 * 1024;
-    /// The densest honest frames (a Metadata request of one-letter topic names) cost 28 bytes
-    /// of memory a byte.
+    /// Twice the density of the densest honest frames, Metadata requests of one-letter names.
     const PER_BYTE: usize = 32;
     /// What no frame may exceed, however long.
     pub const MAX: usize = 64 * 1024 * 1024;

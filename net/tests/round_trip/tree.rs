@@ -4,10 +4,10 @@
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Tree {
     /// `Name { field: value, .. }`
-    Struct(String, Vec<(String, Tree)>),
+    Struct(String, Vec<(String, Self)>),
     /// `Name(value)`
-    Tuple(String, Box<Tree>),
-    List(Vec<Tree>),
+    Tuple(String, Box<Self>),
+    List(Vec<Self>),
     /// A number, a word, or text with its quotes.
     Leaf(String),
 }

@@ -59,7 +59,8 @@ macro_rules! structs {
                             [$($tag)?]
                         );)*
                         Ok(false)
-                    })?;
+                    })
+                    .map_err(|error| error.in_field(concat!(stringify!($name), ".tags")))?;
                 }
                 Ok(value)
             }
