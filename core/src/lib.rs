@@ -7,4 +7,5 @@ pub mod machine;
 pub mod mark;
 pub mod mutant;
 pub mod partition;
+pub mod segment;
 pub mod time;
