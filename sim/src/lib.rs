@@ -7,5 +7,8 @@ pub mod chance;
 pub mod check;
 pub mod fault;
 pub mod history;
+pub mod medium;
 pub mod plan;
 pub mod trace;
+#[cfg(madsim)]
+pub mod world;

@@ -1,0 +1,284 @@
+//! What one node's disk holds, without time: bytes and names, live and durable, open handles,
+//! faults. `world/disk.rs` adds latencies and the node's interface.
+
+pub mod names;
+pub mod pages;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use crate::chance::Chance;
+use crate::fault::bit_flip::Files;
+use crate::fault::power_loss::Unsynced;
+use names::{Entry, FileId, Names};
+use pages::{Captured, Loss, Pages, SECTOR};
+
+/// A write that was begun and has not completed.
+pub type WriteKey = u64;
+
+#[derive(Debug)]
+pub struct Medium {
+    names: Names,
+    files: BTreeMap<FileId, Pages>,
+    /// Handles per file: an unlinked file lives as long as one of them.
+    open: BTreeMap<FileId, u32>,
+    locks: BTreeSet<PathBuf>,
+    in_flight: BTreeMap<WriteKey, (FileId, u64, Vec<Bytes>)>,
+    next_write: WriteKey,
+    /// Rises at each crash: handles of before do nothing.
+    incarnation: u32,
+    chance: Chance,
+    capacity: u64,
+    /// No new blocks are given out.
+    pub full: bool,
+    /// The next sync with something to do fails.
+    pub sync_fails: bool,
+}
+
+/// What a sync of a file did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Synced {
+    Done,
+    Failed,
+}
+
+impl Medium {
+    pub fn new(chance: Chance, capacity: u64) -> Self {
+        Self {
+            names: Names::default(),
+            files: BTreeMap::new(),
+            open: BTreeMap::new(),
+            locks: BTreeSet::new(),
+            in_flight: BTreeMap::new(),
+            next_write: 0,
+            incarnation: 0,
+            chance,
+            capacity,
+            full: false,
+            sync_fails: false,
+        }
+    }
+
+    pub fn incarnation(&self) -> u32 {
+        self.incarnation
+    }
+
+    pub fn chance(&mut self) -> &mut Chance {
+        &mut self.chance
+    }
+
+    pub fn open(&mut self, path: &Path, create: bool) -> io::Result<FileId> {
+        let file = if create {
+            let file = self.names.create_file(path)?;
+            self.files.insert(file, Pages::default());
+            file
+        } else {
+            match self.names.find(path)? {
+                Entry::File(file) => file,
+                Entry::Directory(_) => return Err(io::ErrorKind::IsADirectory.into()),
+            }
+        };
+        *self.open.entry(file).or_default() += 1;
+        Ok(file)
+    }
+
+    pub fn close(&mut self, file: FileId) {
+        if let Some(handles) = self.open.get_mut(&file) {
+            *handles -= 1;
+            if *handles == 0 {
+                self.open.remove(&file);
+                self.collect();
+            }
+        }
+    }
+
+    pub fn list(&self, directory: &Path) -> io::Result<Vec<PathBuf>> {
+        Ok(self.names.list(directory)?.into_iter().map(|name| directory.join(name)).collect())
+    }
+
+    pub fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        self.names.rename(from, to).map(drop)
+    }
+
+    pub fn remove(&mut self, path: &Path) -> io::Result<()> {
+        self.names.remove_file(path).map(drop)
+    }
+
+    pub fn make_directory(&mut self, path: &Path) -> io::Result<()> {
+        self.names.make_directory(path)
+    }
+
+    pub fn remove_directory(&mut self, path: &Path) -> io::Result<()> {
+        self.names.remove_directory(path)
+    }
+
+    pub fn sync_directory(&mut self, path: &Path) -> io::Result<()> {
+        self.names.sync(path)?;
+        self.collect();
+        Ok(())
+    }
+
+    /// Forgets files that nothing leads to.
+    fn collect(&mut self) {
+        let named = self.names.files();
+        self.files.retain(|file, _| named.contains(file) || self.open.contains_key(file));
+    }
+
+    pub fn lock(&mut self, directory: &Path) -> io::Result<()> {
+        if self.locks.insert(directory.to_owned()) {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+    }
+
+    pub fn unlock(&mut self, directory: &Path) {
+        self.locks.remove(directory);
+    }
+
+    pub fn free_space(&self) -> u64 {
+        let used: u64 = self.files.values().map(Pages::backed).sum();
+        if self.full { 0 } else { self.capacity.saturating_sub(used) }
+    }
+
+    fn pages(&mut self, file: FileId) -> &mut Pages {
+        self.files.entry(file).or_default()
+    }
+
+    pub fn len(&self, file: FileId) -> u64 {
+        self.files.get(&file).map_or(0, Pages::len)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    pub fn read(&mut self, file: FileId, position: u64, bytes: usize) -> Bytes {
+        Bytes::copy_from_slice(self.pages(file).read(position, bytes))
+    }
+
+    pub fn begin_write(&mut self, file: FileId, position: u64, chunks: Vec<Bytes>) -> WriteKey {
+        self.next_write += 1;
+        self.in_flight.insert(self.next_write, (file, position, chunks));
+        self.next_write
+    }
+
+    /// # Errors
+    ///
+    /// `StorageFull`; a part of the write may have been done.
+    pub fn complete_write(&mut self, key: WriteKey) -> io::Result<()> {
+        let Some((file, position, chunks)) = self.in_flight.remove(&key) else { return Ok(()) };
+        let bytes: u64 = chunks.iter().map(|chunk| chunk.len() as u64).sum();
+        let missing = (position + bytes).saturating_sub(self.pages(file).backed());
+        if missing > 0 && missing > self.free_space() {
+            let part = self.chance.below(bytes - missing.min(bytes) + 1);
+            self.write(file, position, &chunks, part);
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.write(file, position, &chunks, bytes);
+        Ok(())
+    }
+
+    fn write(&mut self, file: FileId, mut position: u64, chunks: &[Bytes], mut most: u64) {
+        for chunk in chunks {
+            let part = (chunk.len() as u64).min(most);
+            self.pages(file).write(position, &chunk[..part as usize]);
+            position += part;
+            most -= part;
+        }
+    }
+
+    pub fn allocate(&mut self, file: FileId, len: u64) -> io::Result<()> {
+        let missing = len.saturating_sub(self.pages(file).backed());
+        if missing > 0 && missing > self.free_space() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.pages(file).allocate(len);
+        Ok(())
+    }
+
+    pub fn set_len(&mut self, file: FileId, len: u64) {
+        self.pages(file).set_len(len);
+    }
+
+    pub fn begin_sync(&mut self, file: FileId) -> Captured {
+        self.pages(file).capture()
+    }
+
+    pub fn complete_sync(&mut self, file: FileId, captured: Captured) -> Synced {
+        let pages = self.files.entry(file).or_default();
+        if self.sync_fails && !captured.is_clean(pages) {
+            self.sync_fails = false;
+            pages.forget(&captured);
+            return Synced::Failed;
+        }
+        pages.persist(captured);
+        Synced::Done
+    }
+
+    /// Whether writes are under way or bytes unsynced: the moment at which crashes tell most.
+    pub fn is_busy(&self) -> bool {
+        !self.in_flight.is_empty() || !self.names.is_clean() || {
+            self.files.values().any(|pages| !pages.is_clean())
+        }
+    }
+
+    /// The process dies: what is in flight is done, not done, or done in part; the rest stays.
+    pub fn crash(&mut self) {
+        self.incarnation += 1;
+        self.open.clear();
+        self.locks.clear();
+        for (_, (file, position, chunks)) in std::mem::take(&mut self.in_flight) {
+            let bytes: u64 = chunks.iter().map(|chunk| chunk.len() as u64).sum();
+            let part = match self.chance.below(3) {
+                0 => 0,
+                1 => bytes,
+                _ => self.chance.below(bytes / SECTOR as u64 + 1) * SECTOR as u64,
+            };
+            self.write(file, position, &chunks, part.min(bytes));
+        }
+        self.collect();
+    }
+
+    /// Power fails. Returns what became of unsynced sectors, and how many name changes were lost.
+    pub fn lose_power(&mut self, unsynced: Unsynced) -> (Loss, u64) {
+        self.incarnation += 1;
+        self.open.clear();
+        self.locks.clear();
+        // What was on its way to the disk is as uncertain as what lay in the cache.
+        for (_, (file, position, chunks)) in std::mem::take(&mut self.in_flight) {
+            self.write(file, position, &chunks, u64::MAX);
+        }
+        let mut sum = Loss::default();
+        for pages in self.files.values_mut() {
+            let loss = pages.lose_power(unsynced, &mut self.chance);
+            sum = Loss { kept: sum.kept + loss.kept, lost: sum.lost + loss.lost };
+        }
+        let names = self.names.lose_power(unsynced, &mut self.chance);
+        self.collect();
+        (sum, names)
+    }
+
+    /// Flips one durable bit in one of the files. Says where.
+    pub fn flip_bit(&mut self, files: Files) -> Option<(PathBuf, u64)> {
+        let wanted = |path: &Path| {
+            let text = path.to_string_lossy();
+            match files {
+                Files::Any => true,
+                Files::Journal => text.contains("journal"),
+                Files::Segment => text.contains("segment") || text.ends_with(".log"),
+            }
+        };
+        let mut paths = self.names.paths();
+        paths.retain(|(path, file)| wanted(path) && self.len(*file) > 0);
+        if paths.is_empty() {
+            return None;
+        }
+        let (path, file) = self.chance.pick(&paths).clone();
+        let pages = self.files.get_mut(&file)?;
+        Some((path, pages.flip_bit(&mut self.chance)?))
+    }
+}

@@ -1,0 +1,321 @@
+//! The bytes of one file: what reads see, what a power loss leaves, and which sectors stand
+//! between the two.
+
+use std::collections::BTreeMap;
+
+use crate::chance::{Chance, Ratio};
+use crate::fault::power_loss::Unsynced;
+
+/// What a disk writes whole or not at all.
+pub const SECTOR: usize = 512;
+
+#[derive(Debug, Default)]
+pub struct Pages {
+    live: Vec<u8>,
+    durable: Vec<u8>,
+    /// Sectors that were written since they were last persisted.
+    dirty: BTreeMap<usize, Dirty>,
+    /// Rises with each write.
+    version: u64,
+    /// Blocks are reserved below this length.
+    backed: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Dirty {
+    /// The last write to the sector.
+    version: u64,
+    /// What was captured at or before this version is older than what is durable.
+    floor: u64,
+}
+
+/// What a sync has to make durable: the state when it was called, not when it ends.
+#[derive(Debug)]
+pub struct Captured {
+    sectors: Vec<(usize, u64, Vec<u8>)>,
+    len: usize,
+}
+
+/// What a power loss did to unsynced sectors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loss {
+    pub kept: u64,
+    pub lost: u64,
+}
+
+impl Captured {
+    /// Whether there is nothing to do but to say so.
+    pub fn is_clean(&self, pages: &Pages) -> bool {
+        self.sectors.is_empty() && self.len == pages.durable.len()
+    }
+
+    pub fn sectors(&self) -> usize {
+        self.sectors.len()
+    }
+}
+
+impl Pages {
+    pub fn len(&self) -> u64 {
+        self.live.len() as u64
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.live.is_empty()
+    }
+
+    /// Bytes that blocks are reserved for.
+    pub fn backed(&self) -> u64 {
+        self.backed
+    }
+
+    /// Whether nothing would be lost without a sync.
+    pub fn is_clean(&self) -> bool {
+        self.dirty.is_empty() && self.live.len() == self.durable.len()
+    }
+
+    pub fn read(&self, position: u64, bytes: usize) -> &[u8] {
+        let from = usize::try_from(position).map_or(self.live.len(), |at| at.min(self.live.len()));
+        &self.live[from..from.saturating_add(bytes).min(self.live.len())]
+    }
+
+    pub fn write(&mut self, position: u64, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let from = position as usize;
+        let to = from + bytes.len();
+        if to > self.live.len() {
+            self.set_len(to as u64);
+        }
+        self.live[from..to].copy_from_slice(bytes);
+        self.backed = self.backed.max(to as u64);
+        self.touch(from, to);
+    }
+
+    pub fn allocate(&mut self, len: u64) {
+        if len > self.len() {
+            self.set_len(len);
+        }
+        self.backed = self.backed.max(len);
+    }
+
+    pub fn set_len(&mut self, len: u64) {
+        let (old, new) = (self.live.len(), len as usize);
+        self.live.resize(new, 0);
+        if new < old {
+            self.backed = self.backed.min(len);
+            let beyond = new.div_ceil(SECTOR);
+            self.dirty.split_off(&beyond);
+        } else {
+            // Zeros where the disk may still hold what was cut off before.
+            self.touch(old, new.min(self.durable.len()));
+        }
+    }
+
+    fn touch(&mut self, from: usize, to: usize) {
+        let floor = self.version;
+        self.version += 1;
+        if from >= to {
+            return;
+        }
+        for sector in from / SECTOR..to.div_ceil(SECTOR) {
+            self.dirty.entry(sector).or_insert(Dirty { version: 0, floor }).version = self.version;
+        }
+    }
+
+    /// The state that a sync called now has to make durable.
+    pub fn capture(&self) -> Captured {
+        let sector = |(sector, dirty): (&usize, &Dirty)| {
+            let from = sector * SECTOR;
+            let to = (from + SECTOR).min(self.live.len());
+            (*sector, dirty.version, self.live[from.min(to)..to].to_vec())
+        };
+        Captured { sectors: self.dirty.iter().map(sector).collect(), len: self.live.len() }
+    }
+
+    /// The sync that captured this has succeeded.
+    pub fn persist(&mut self, captured: Captured) {
+        // A later, shorter length is not undone by an earlier sync that ends late.
+        self.durable.resize(captured.len, 0);
+        for (sector, version, bytes) in captured.sectors {
+            let Some(dirty) = self.dirty.get_mut(&sector) else { continue };
+            if version <= dirty.floor {
+                continue;
+            }
+            put(&mut self.durable, sector, &bytes);
+            if dirty.version == version {
+                self.dirty.remove(&sector);
+            } else {
+                dirty.floor = version;
+            }
+        }
+    }
+
+    /// The sync that captured this has failed: the kernel takes the pages for clean.
+    pub fn forget(&mut self, captured: &Captured) {
+        for (sector, version, _) in &captured.sectors {
+            if self.dirty.get(sector).is_some_and(|dirty| dirty.version == *version) {
+                self.dirty.remove(sector);
+            }
+        }
+    }
+
+    /// Power fails: each dirty sector is old or new, and so is the length.
+    pub fn lose_power(&mut self, unsynced: Unsynced, chance: &mut Chance) -> Loss {
+        let mut loss = Loss::default();
+        let mut order: Vec<(u64, usize)> =
+            self.dirty.iter().map(|(sector, dirty)| (dirty.version, *sector)).collect();
+        order.sort_unstable();
+        let likely = *chance.pick(&[Ratio::new(1, 8), Ratio::new(1, 2), Ratio::new(7, 8)]);
+        let first = chance.below(order.len() as u64 + 1) as usize;
+        let (old_len, new_len) = (self.durable.len(), self.live.len());
+        let mut len = match unsynced {
+            Unsynced::Lost => old_len,
+            Unsynced::Kept => new_len,
+            Unsynced::Torn | Unsynced::Prefix if chance.one_in(2) => new_len,
+            Unsynced::Torn | Unsynced::Prefix => old_len,
+        };
+        let kept = |place: usize, chance: &mut Chance| match unsynced {
+            Unsynced::Lost => false,
+            Unsynced::Kept => true,
+            Unsynced::Torn => chance.hit(likely),
+            Unsynced::Prefix => place < first,
+        };
+        let mut durable = std::mem::take(&mut self.durable);
+        durable.resize(old_len.max(new_len), 0);
+        for (place, (_, sector)) in order.into_iter().enumerate() {
+            if kept(place, chance) {
+                let from = sector * SECTOR;
+                let to = (from + SECTOR).min(new_len);
+                durable[from..to].copy_from_slice(&self.live[from..to]);
+                // The size is on the disk as soon as data behind the old size is.
+                len = if to > old_len { len.max(to) } else { len };
+                loss.kept += 1;
+            } else {
+                loss.lost += 1;
+            }
+        }
+        durable.truncate(len);
+        self.live.clone_from(&durable);
+        self.durable = durable;
+        self.dirty.clear();
+        self.backed = len as u64;
+        loss
+    }
+
+    /// One bit of one durable byte changes; readers see it unless the sector is dirty. Says which
+    /// byte, or `None` if no durable byte differs from zero.
+    pub fn flip_bit(&mut self, chance: &mut Chance) -> Option<u64> {
+        let written: Vec<usize> =
+            (0..self.durable.len()).filter(|at| self.durable[*at] != 0).collect();
+        if written.is_empty() {
+            return None;
+        }
+        let at = *chance.pick(&written);
+        let bit = 1 << chance.below(8);
+        self.durable[at] ^= bit;
+        if at < self.live.len() && !self.dirty.contains_key(&(at / SECTOR)) {
+            self.live[at] ^= bit;
+        }
+        Some(at as u64)
+    }
+}
+
+/// Puts a sector's bytes as far as the length allows.
+fn put(durable: &mut [u8], sector: usize, bytes: &[u8]) {
+    let from = sector * SECTOR;
+    let to = (from + bytes.len()).min(durable.len());
+    if from < to {
+        durable[from..to].copy_from_slice(&bytes[..to - from]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chance() -> Chance {
+        Chance::new(3, "pages")
+    }
+
+    #[test]
+    fn a_sync_covers_the_writes_completed_before_it_was_called() {
+        let mut pages = Pages::default();
+        pages.write(0, b"early");
+        let captured = pages.capture();
+        pages.write(0, b"after");
+        pages.persist(captured);
+        pages.lose_power(Unsynced::Lost, &mut chance());
+        assert_eq!(pages.read(0, 10), b"early");
+    }
+
+    #[test]
+    fn a_late_end_of_an_early_sync_does_not_undo_a_later_one() {
+        let mut pages = Pages::default();
+        pages.write(0, b"1");
+        let first = pages.capture();
+        pages.write(0, b"2");
+        let second = pages.capture();
+        pages.persist(second);
+        pages.write(0, b"3");
+        pages.persist(first);
+        pages.lose_power(Unsynced::Lost, &mut chance());
+        assert_eq!(pages.read(0, 1), b"2");
+    }
+
+    #[test]
+    fn after_a_failed_sync_the_pages_are_clean_and_lost() {
+        let mut pages = Pages::default();
+        pages.write(0, b"old");
+        let captured = pages.capture();
+        pages.persist(captured);
+        pages.write(0, b"new");
+        let captured = pages.capture();
+        pages.forget(&captured);
+        let captured = pages.capture();
+        assert!(captured.is_clean(&pages));
+        pages.persist(captured);
+        assert_eq!(pages.read(0, 3), b"new");
+        pages.lose_power(Unsynced::Kept, &mut chance());
+        assert_eq!(pages.read(0, 3), b"old");
+    }
+
+    #[test]
+    fn torn_is_by_sector_and_any_subset_survives() {
+        let mut seen = std::collections::BTreeSet::new();
+        let mut chance = chance();
+        for _ in 0..200 {
+            let mut pages = Pages::default();
+            pages.allocate(3 * SECTOR as u64);
+            let captured = pages.capture();
+            pages.persist(captured);
+            pages.write(10, &[1; 2 * SECTOR]);
+            pages.lose_power(Unsynced::Torn, &mut chance);
+            let ones = [SECTOR - 10, SECTOR, 10];
+            let found = [0, 1, 2].map(|sector| {
+                pages
+                    .read((sector * SECTOR) as u64, SECTOR)
+                    .iter()
+                    .filter(|byte| **byte == 1)
+                    .count()
+            });
+            assert!(found.iter().zip(ones).all(|(found, all)| *found == 0 || *found == all));
+            seen.insert(found.map(|found| found > 0));
+        }
+        assert_eq!(seen.len(), 8);
+    }
+
+    #[test]
+    fn what_was_cut_off_does_not_come_back_behind_new_zeros() {
+        let mut pages = Pages::default();
+        pages.write(0, &[7; 1024]);
+        let captured = pages.capture();
+        pages.persist(captured);
+        pages.set_len(100);
+        pages.set_len(1024);
+        let captured = pages.capture();
+        pages.persist(captured);
+        pages.lose_power(Unsynced::Lost, &mut chance());
+        assert_eq!(pages.read(100, 924), &[0; 924]);
+    }
+}
