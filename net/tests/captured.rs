@@ -1,0 +1,107 @@
+//! What real clients and a real broker said to one another: all of it is read, and written again
+//! it is the same bytes. The recordings are in `tests/captured`, one file a client.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use bytes::Bytes;
+use quorate_net::kafka::frame::{RequestError, decode_request, encode_response};
+use quorate_net::kafka::{ApiKey, Response};
+use quorate_net::wire::{Reader, Writer};
+
+struct Recorded {
+    /// File and line, for complaints.
+    place: String,
+    is_request: bool,
+    code: i16,
+    version: i16,
+    frame: Bytes,
+}
+
+fn recordings() -> Vec<Recorded> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captured");
+    let mut files: Vec<_> = std::fs::read_dir(folder)
+        .expect("the recordings are there")
+        .map(|entry| entry.expect("a folder can be listed").path())
+        .collect();
+    files.sort();
+    let mut recorded = Vec::new();
+    for path in files {
+        let text = std::fs::read_to_string(&path).expect("recordings are text");
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.starts_with('#')) {
+            let place = format!("{}:{}", path.display(), number + 1);
+            recorded.push(parse(line, place));
+        }
+    }
+    recorded
+}
+
+fn parse(line: &str, place: String) -> Recorded {
+    let mut words = line.split(' ');
+    let mut next = || words.next().unwrap_or_else(|| panic!("{place}: a word is missing"));
+    let is_request = next() == ">";
+    let code = next().parse().expect("a key");
+    let version = next().parse().expect("a version");
+    let digits = next();
+    let bytes = (0..digits.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).expect("two hexadecimal digits"));
+    let frame = bytes.collect::<Vec<_>>().into();
+    Recorded { place, is_request, code, version, frame }
+}
+
+/// Reads a request and writes it again; `false` if we do not speak it.
+fn request_returns(recorded: &Recorded) -> bool {
+    let place = &recorded.place;
+    let (header, request) = match decode_request(&recorded.frame) {
+        Ok(decoded) => decoded,
+        Err(RequestError::UnknownApi(_) | RequestError::UnsupportedVersion { .. }) => return false,
+        Err(error) => panic!("{place}: {error}"),
+    };
+    assert_eq!((header.key.code(), header.version), (recorded.code, recorded.version));
+    let mut writer = Writer::new();
+    header.encode(&mut writer);
+    request.encode(&mut writer, header.version);
+    let again = writer.finish().expect("it was short enough before").concat();
+    assert_eq!(again, recorded.frame, "{place}: {request:?}");
+    true
+}
+
+fn response_returns(recorded: &Recorded) -> bool {
+    let place = &recorded.place;
+    let Some(key) = ApiKey::from_code(recorded.code) else { return false };
+    if !key.speaks(recorded.version) {
+        return false;
+    }
+    let mut reader = Reader::new(&recorded.frame);
+    let correlation = reader.i32().expect("a correlation id");
+    if key.response_header_is_flexible(recorded.version) {
+        assert_eq!(reader.i8(), Ok(0), "{place}: no tagged fields in the header");
+    }
+    let response = Response::decode(key, &mut reader, recorded.version)
+        .unwrap_or_else(|error| panic!("{place}: {error}"));
+    assert_eq!(reader.remaining(), 0, "{place}: all of it is read");
+    let again = encode_response(correlation, recorded.version, &response).expect("short enough");
+    assert_eq!(again.concat()[4..], recorded.frame, "{place}: {response:?}");
+    true
+}
+
+#[test]
+fn all_that_was_said_is_read_and_written_again() {
+    let mut understood = BTreeSet::new();
+    let mut refused = BTreeSet::new();
+    for recorded in recordings() {
+        let returned = if recorded.is_request {
+            request_returns(&recorded)
+        } else {
+            response_returns(&recorded)
+        };
+        let set = if returned { &mut understood } else { &mut refused };
+        set.insert((recorded.code, recorded.version));
+    }
+    // ApiVersions 5, DescribeLogDirs 5, DeleteGroups 3, the list of reassignments, and KIP-848's
+    // groups: the newest Java and Python clients ask Kafka 4.4 for them.
+    let expected = [(18, 5), (35, 5), (42, 3), (46, 0), (69, 0), (69, 1)];
+    assert_eq!(refused, BTreeSet::from(expected));
+    assert!(understood.len() > 50, "only {} kinds of messages", understood.len());
+}
