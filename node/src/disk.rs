@@ -12,6 +12,10 @@
 //! Implementations: `disk/os.rs` (the machine's), `disk/memory.rs` (`--ephemeral` and tests), and
 //! the simulator's.
 
+pub mod memory;
+#[cfg(not(madsim))]
+pub mod os;
+
 use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};

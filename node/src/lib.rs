@@ -2,3 +2,4 @@
 //! is simulated in; disk, network and clock come to it as a world.
 
 pub mod disk;
+pub mod storage;
