@@ -1,9 +1,9 @@
 //! Kafka's error codes: number, name, and whether the same request may succeed when sent again.
 //! From Kafka 4.4's `Errors`; what a client does beyond that depends on the request.
 
-use std::fmt;
+mod refusal;
 
-use quorate_core::partition::interface::Refusal;
+use std::fmt;
 
 /// Rows are `Name = number, "KAFKA_NAME"`, and `retriable` where Kafka's exception is one.
 macro_rules! codes {
@@ -213,23 +213,6 @@ impl Code {
 impl From<Code> for i16 {
     fn from(code: Code) -> Self {
         code.code()
-    }
-}
-
-impl From<Refusal> for Code {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::NotLeader => Self::NotLeaderOrFollower,
-            Refusal::OutOfOrderSequence { .. } => Self::OutOfOrderSequenceNumber,
-            Refusal::StaleProducerEpoch { .. } => Self::InvalidProducerEpoch,
-            Refusal::OffsetOutOfRange { .. } => Self::OffsetOutOfRange,
-            Refusal::TimedOut => Self::RequestTimedOut,
-            Refusal::NotEnoughReplicas => Self::NotEnoughReplicas,
-            // Kafka has no word for "busy" in a produce response; this one is tried again
-            // without a look at the metadata.
-            Refusal::Busy => Self::ThrottlingQuotaExceeded,
-            Refusal::Storage => Self::KafkaStorageError,
-        }
     }
 }
 

@@ -1,0 +1,77 @@
+//! Which of Kafka's errors stands for which refusal of the core.
+
+use quorate_core::batch::BatchError;
+use quorate_core::batch::validate::{Invalid, InvalidKind};
+use quorate_core::group::interface::Refusal as GroupRefusal;
+use quorate_core::partition::interface::Refusal as PartitionRefusal;
+
+use super::Code;
+
+impl From<&PartitionRefusal> for Code {
+    fn from(refusal: &PartitionRefusal) -> Self {
+        match refusal {
+            PartitionRefusal::NotLeader => Self::NotLeaderOrFollower,
+            PartitionRefusal::OutOfOrderSequence { .. } => Self::OutOfOrderSequenceNumber,
+            PartitionRefusal::StaleProducerEpoch { .. } => Self::InvalidProducerEpoch,
+            PartitionRefusal::OffsetOutOfRange { .. } => Self::OffsetOutOfRange,
+            PartitionRefusal::TimedOut => Self::RequestTimedOut,
+            PartitionRefusal::NotEnoughReplicas => Self::NotEnoughReplicas,
+            // Kafka has no word for "busy" in a produce response; this one is tried again
+            // without a look at the metadata.
+            PartitionRefusal::Busy => Self::ThrottlingQuotaExceeded,
+            PartitionRefusal::Storage => Self::KafkaStorageError,
+        }
+    }
+}
+
+impl From<&GroupRefusal> for Code {
+    fn from(refusal: &GroupRefusal) -> Self {
+        match refusal {
+            GroupRefusal::Loading => Self::CoordinatorLoadInProgress,
+            GroupRefusal::NotCoordinator => Self::NotCoordinator,
+            GroupRefusal::NotAvailable => Self::CoordinatorNotAvailable,
+            GroupRefusal::InvalidGroup => Self::InvalidGroupId,
+            GroupRefusal::UnknownGroup => Self::GroupIdNotFound,
+            GroupRefusal::NotEmpty => Self::NonEmptyGroup,
+            GroupRefusal::Subscribed => Self::GroupSubscribedToTopic,
+            GroupRefusal::UnknownMember => Self::UnknownMemberId,
+            GroupRefusal::MemberIdRequired { .. } => Self::MemberIdRequired,
+            GroupRefusal::FencedInstance => Self::FencedInstanceId,
+            GroupRefusal::IllegalGeneration => Self::IllegalGeneration,
+            GroupRefusal::RebalanceInProgress => Self::RebalanceInProgress,
+            GroupRefusal::InconsistentProtocol => Self::InconsistentGroupProtocol,
+            GroupRefusal::InvalidSessionTimeout => Self::InvalidSessionTimeout,
+            GroupRefusal::Full => Self::GroupMaxSizeReached,
+            GroupRefusal::OffsetMetadataTooLarge => Self::OffsetMetadataTooLarge,
+            GroupRefusal::CommitTooLarge => Self::InvalidCommitOffsetSize,
+        }
+    }
+}
+
+impl From<&Invalid> for Code {
+    fn from(invalid: &Invalid) -> Self {
+        match invalid.kind {
+            InvalidKind::Corrupt => Self::CorruptMessage,
+            InvalidKind::TooLarge => Self::MessageTooLarge,
+            InvalidKind::Record => Self::InvalidRecord,
+            InvalidKind::Timestamp => Self::InvalidTimestamp,
+            InvalidKind::Compression => Self::UnsupportedCompressionType,
+        }
+    }
+}
+
+impl From<&BatchError> for Code {
+    /// Bytes that were damaged are worth sending again, bytes that were made so are not.
+    fn from(error: &BatchError) -> Self {
+        match error {
+            BatchError::Short { .. } | BatchError::Length { .. } | BatchError::Checksum { .. } => {
+                Self::CorruptMessage
+            }
+            BatchError::Codec { .. } => Self::UnsupportedCompressionType,
+            BatchError::Trailing { .. }
+            | BatchError::Magic { .. }
+            | BatchError::Count { .. }
+            | BatchError::Offsets { .. } => Self::InvalidRecord,
+        }
+    }
+}
