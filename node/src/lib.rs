@@ -1,5 +1,8 @@
 //! The machine room: storage, drivers and the listener of one node. It never names the runtime it
 //! is simulated in; disk, network and clock come to it as a world.
 
+pub mod clock;
+pub mod config;
 pub mod disk;
 pub mod storage;
+pub mod world;

@@ -1,0 +1,388 @@
+//! Every limit and setting of a node in one place, each with its bounds, checked before anything
+//! starts. A file in TOML, then the environment, then flags; the last word counts.
+
+mod value;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use value::{Value, distance, time_within, within};
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+const GIB: usize = 1 << 30;
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Describes sections of settings: name, type, default, and bounds where a value could break
+/// something. Reading, checking and listing follow from it.
+macro_rules! settings {
+    ($(
+        $(#[$section_doc:meta])*
+        $section:ident: $name:ident {
+            $(
+                $(#[doc = $doc:literal])*
+                $key:ident: $type:ty = $default:expr $(, $check:ident $min:expr, $max:expr)?;
+            )*
+        }
+    )*) => {
+        /// All settings of one node.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct NodeConfig {
+            $($(#[$section_doc])* pub $section: $name,)*
+        }
+
+        $(
+            $(#[$section_doc])*
+            #[derive(Clone, Debug, PartialEq, Eq)]
+            pub struct $name {
+                $($(#[doc = $doc])* pub $key: $type,)*
+            }
+
+            impl Default for $name {
+                fn default() -> Self {
+                    Self { $($key: $default,)* }
+                }
+            }
+        )*
+
+        impl NodeConfig {
+            /// The names of all settings, `section.key`.
+            pub const KEYS: &[&str] = &[
+                $($(concat!(stringify!($section), ".", stringify!($key)),)*)*
+            ];
+
+            /// Sets one setting from text. The bounds are checked by `check`, since some depend on
+            /// others.
+            ///
+            /// # Errors
+            ///
+            /// A sentence: there is no such setting, or the text is no value of it.
+            pub fn set(&mut self, key: &str, text: &str) -> Result<(), ConfigError> {
+                match key {
+                    $($(concat!(stringify!($section), ".", stringify!($key)) => {
+                        self.$section.$key = <$type as Value>::parse(text)
+                            .map_err(|wanted| not_a_value(key, text, &wanted))?;
+                    })*)*
+                    _ => return Err(unknown(key)),
+                }
+                Ok(())
+            }
+
+            /// What each setting means, in the words of the documentation above.
+            #[must_use]
+            pub fn descriptions() -> Vec<(&'static str, String)> {
+                vec![$($((
+                    concat!(stringify!($section), ".", stringify!($key)),
+                    [$($doc,)*].concat().trim().to_owned(),
+                ),)*)*]
+            }
+
+            fn check_bounds(&self) -> Result<(), String> {
+                $($($($check(
+                    concat!(stringify!($section), ".", stringify!($key)),
+                    self.$section.$key, $min, $max,
+                )?;)?)*)*
+                Ok(())
+            }
+        }
+    };
+}
+
+settings! {
+    /// Who this node is and where its data lies.
+    node: NodeSettings {
+        /// The node's number in its cluster; Kafka's broker id.
+        id: i32 = 1, within 0, i32::MAX;
+        /// Where everything is kept.
+        data: PathBuf = PathBuf::from("./quorate-data");
+        /// `region/zone`; told to clients as the rack.
+        rack: Option<String> = None;
+        /// Shards, each a loop that owns its share of the partitions; 0 takes one a core.
+        shards: usize = 0, within 0, 256;
+        /// Inputs that may wait for one shard. When it is full, connections stop reading.
+        shard_inbox_max: usize = 4096, within 16, 1 << 20;
+        /// Inputs that a shard takes in one go.
+        shard_batch_max: usize = 256, within 1, 1 << 16;
+        /// How long a graceful stop may take before what is left is cut off.
+        stop_timeout: Duration = Duration::from_secs(30), time_within SECOND, HOUR;
+    }
+
+    /// The Kafka listener and its connections.
+    network: NetworkSettings {
+        /// Where to listen. Without TLS and SASL, loopback unless told otherwise.
+        listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 9092));
+        /// `host:port` told to clients; empty takes the listening address.
+        advertise: Option<String> = None;
+        /// Connections at one time; one more is closed as it comes (`max.connections`).
+        connections_max: usize = 12_000, within 1, 1_000_000;
+        /// A connection without requests is closed after this time (`connections.max.idle.ms`).
+        idle_timeout: Duration = Duration::from_secs(600), time_within SECOND, DAY;
+        /// A request whose bytes stop coming half-way is given up after this time.
+        receive_timeout: Duration = Duration::from_secs(30), time_within
+            Duration::from_millis(100), HOUR;
+        /// A client that does not read its answers is given up after this time.
+        send_timeout: Duration = Duration::from_secs(30), time_within
+            Duration::from_millis(100), HOUR;
+        /// Requests of one connection that may wait for their answers.
+        in_flight_max: usize = 64, within 1, 10_000;
+    }
+
+    /// What requests may cost.
+    request: RequestSettings {
+        /// Bytes of the longest request (`socket.request.max.bytes`).
+        bytes_max: usize = 100 * MIB, within 64 * KIB, GIB;
+        /// Bytes of all requests being read or worked on (`queued.max.request.bytes`).
+        memory_max: usize = 256 * MIB, within 128 * KIB, 1 << 40;
+        /// Bytes of all answers with records being read or sent.
+        answer_memory_max: usize = 256 * MIB, within MIB, 1 << 40;
+        /// No request may take longer, whatever it waits for.
+        time_max: Duration = Duration::from_secs(2400), time_within SECOND, DAY;
+        /// The longest that Produce may wait for replicas (the client's timeout is cut to it).
+        produce_wait_max: Duration = Duration::from_secs(300), time_within SECOND, HOUR;
+        /// Bytes of one batch after decompression; more is refused as too large.
+        uncompressed_bytes_max: usize = 128 * MIB, within MIB, GIB;
+    }
+
+    /// Fetch.
+    fetch: FetchSettings {
+        /// Bytes of one answer (`fetch.max.bytes`); one batch goes out whatever its size.
+        bytes_max: usize = 55 * MIB, within KIB, GIB;
+        /// The longest that a fetch waits for data (the client's time is cut to it).
+        wait_max: Duration = MINUTE, time_within Duration::ZERO, HOUR;
+        /// Fetch sessions kept (`max.incremental.fetch.session.cache.slots`).
+        sessions_max: usize = 1000, within 0, 1_000_000;
+        /// Partitions in all fetch sessions together.
+        session_partitions_max: usize = 1_000_000, within 0, 1 << 30;
+        /// A session not used for this time may make room for a new one.
+        session_idle: Duration = Duration::from_secs(120), time_within SECOND, DAY;
+    }
+
+    /// Topics that do not say otherwise.
+    topic: TopicSettings {
+        /// Partitions of a new topic (`num.partitions`).
+        partitions: i32 = 1, within 1, 10_000;
+        /// Replicas of a new topic (`default.replication.factor`); 0 takes min(3, nodes).
+        replication: i16 = 0, within 0, 32;
+        /// Whether asking for a topic creates it (`auto.create.topics.enable`).
+        auto_create: bool = true;
+        /// Partitions on this node, all topics together.
+        partitions_max: usize = 100_000, within 1, 10_000_000;
+    }
+
+    /// Consumer groups.
+    group: GroupSettings {
+        /// The shortest session (`group.min.session.timeout.ms`).
+        session_timeout_min: Duration = Duration::from_secs(6), time_within
+            Duration::from_millis(1), DAY;
+        /// The longest session (`group.max.session.timeout.ms`).
+        session_timeout_max: Duration = Duration::from_secs(1800), time_within SECOND, DAY;
+        /// How long the first member of an empty group waits for others
+        /// (`group.initial.rebalance.delay.ms`).
+        initial_rebalance_delay: Duration = Duration::from_secs(3), time_within
+            Duration::ZERO, HOUR;
+        /// Members of one group (`group.max.size`).
+        members_max: usize = 1000, within 1, 1_000_000;
+        /// Groups of one coordinator.
+        groups_max: usize = 10_000, within 1, 10_000_000;
+        /// Partitions of `__consumer_offsets` (`offsets.topic.num.partitions`).
+        offsets_partitions: i32 = 50, within 1, 10_000;
+        /// How long offsets of an empty group are kept (`offsets.retention.minutes`).
+        offsets_retention: Duration = Duration::from_secs(7 * 86_400), time_within
+            MINUTE, Duration::from_secs(3650 * 86_400);
+        /// Bytes of the words that go with an offset (`offset.metadata.max.bytes`).
+        offset_metadata_bytes_max: usize = 4 * KIB, within 0, MIB;
+    }
+
+    /// The storage engine.
+    storage: StorageSettings {
+        /// Bytes of one journal file; all are made of this size and used again.
+        journal_file_bytes: u64 = 64 << 20, within 1 << 20, 1 << 34;
+        /// Journal bytes after which segments are synced, so that a start need not read more.
+        journal_bytes_max: u64 = 512 << 20, within 2 << 20, 1 << 40;
+        /// Writes that may wait for the disk; producers wait beyond.
+        queue_max: usize = 4096, within 16, 1 << 20;
+    }
+}
+
+impl NodeConfig {
+    /// Reads a TOML file's text: sections, and in them the settings above.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the setting; for an unknown one, the nearest that exists.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
+        let table: toml::Table =
+            text.parse().map_err(|error: toml::de::Error| ConfigError(error.to_string()))?;
+        for (section, settings) in table {
+            let toml::Value::Table(settings) = settings else {
+                return Err(unknown(&section));
+            };
+            for (key, value) in settings {
+                let text = match value {
+                    toml::Value::String(text) => text,
+                    toml::Value::Integer(_) | toml::Value::Boolean(_) => value.to_string(),
+                    _ => {
+                        return Err(ConfigError(format!(
+                            "{section}.{key} is a text, a number, true or false"
+                        )));
+                    }
+                };
+                config.set(&format!("{section}.{key}"), &text)?;
+            }
+        }
+        Ok(config)
+    }
+
+    /// Takes the variables `QUORATE_SECTION__KEY`; others that begin with `QUORATE_` and have no
+    /// double underscore are somebody else's.
+    ///
+    /// # Errors
+    ///
+    /// As `set`.
+    pub fn set_from_environment(
+        &mut self,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<(), ConfigError> {
+        // In order of their names, so that the error is the same each time.
+        let sorted: BTreeMap<String, String> = variables.into_iter().collect();
+        for (name, value) in sorted {
+            let Some(rest) = name.strip_prefix("QUORATE_") else { continue };
+            let Some((section, key)) = rest.split_once("__") else { continue };
+            let key = format!("{}.{}", section.to_lowercase(), key.to_lowercase());
+            self.set(&key, &value).map_err(|error| ConfigError(format!("{name}: {error}")))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a node could run with these settings.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the setting and its bounds.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.check_bounds().map_err(ConfigError)?;
+        let rules = [
+            (
+                self.request.bytes_max <= self.request.memory_max,
+                "request.bytes_max is more than request.memory_max: the longest request could \
+                 never be read",
+            ),
+            (
+                self.group.session_timeout_min <= self.group.session_timeout_max,
+                "group.session_timeout_min is more than group.session_timeout_max",
+            ),
+            (
+                self.storage.journal_file_bytes * 2 <= self.storage.journal_bytes_max,
+                "storage.journal_bytes_max is less than two journal files \
+                 (storage.journal_file_bytes)",
+            ),
+            (!self.node.data.as_os_str().is_empty(), "node.data is empty"),
+        ];
+        for (holds, sentence) in rules {
+            if !holds {
+                return Err(ConfigError(sentence.to_owned()));
+            }
+        }
+        if let Some(address) = &self.network.advertise {
+            split_address(address).ok_or_else(|| {
+                ConfigError(format!("network.advertise is {address:?}, not host:port"))
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// `host:port`; an IPv6 host stands in brackets, which are taken off.
+pub(crate) fn split_address(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let port = port.parse().ok().filter(|&port| port > 0)?;
+    if host.is_empty() { None } else { Some((host, port)) }
+}
+
+fn not_a_value(key: &str, text: &str, wanted: &str) -> ConfigError {
+    ConfigError(format!("{key} is {text:?}, not {wanted}"))
+}
+
+fn unknown(key: &str) -> ConfigError {
+    let nearest = NodeConfig::KEYS.iter().min_by_key(|known| distance(known, key));
+    let hint = nearest.map(|known| format!("; did you mean {known}?")).unwrap_or_default();
+    ConfigError(format!("there is no setting {key}{hint}"))
+}
+
+/// Why a configuration is not one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError(String);
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_pass_their_own_check() {
+        assert_eq!(NodeConfig::default().check(), Ok(()));
+        assert!(NodeConfig::default().network.listen.ip().is_loopback());
+        assert!(NodeConfig::descriptions().iter().all(|(_, words)| !words.is_empty()));
+    }
+
+    #[test]
+    fn a_file_then_the_environment() {
+        let file = "[network]\nlisten = \"0.0.0.0:19092\"\n[topic]\npartitions = 3\n\
+                    [request]\nbytes_max = \"1MiB\"";
+        let mut config = NodeConfig::from_toml(file).unwrap();
+        assert_eq!(config.network.listen.port(), 19092);
+        assert_eq!(config.request.bytes_max, MIB);
+        let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        config
+            .set_from_environment([
+                variable("QUORATE_TOPIC__PARTITIONS", "7"),
+                variable("QUORATE_LOG", "debug"),
+                variable("HOME", "/"),
+            ])
+            .unwrap();
+        assert_eq!(config.topic.partitions, 7);
+        let wrong = config.set_from_environment([variable("QUORATE_TOPIC__PARTS", "7")]);
+        assert!(wrong.unwrap_err().to_string().contains("topic.partitions"));
+    }
+
+    #[test]
+    fn an_unknown_setting_names_its_nearest_neighbour() {
+        let error = NodeConfig::from_toml("[network]\nlisen = \"x\"").unwrap_err().to_string();
+        assert_eq!(error, "there is no setting network.lisen; did you mean network.listen?");
+        let error = NodeConfig::from_toml("listen = \"x\"").unwrap_err().to_string();
+        assert!(error.starts_with("there is no setting listen"), "{error}");
+    }
+
+    #[test]
+    fn bounds_hold_at_their_edges() {
+        let mut config = NodeConfig::default();
+        config.set("topic.partitions", "0").unwrap();
+        let error = config.check().unwrap_err().to_string();
+        assert_eq!(error, "topic.partitions is 0; it may be 1 to 10000");
+        config.set("topic.partitions", "10000").unwrap();
+        assert_eq!(config.check(), Ok(()));
+        config.set("request.memory_max", "1MiB").unwrap();
+        assert!(config.check().unwrap_err().to_string().contains("request.memory_max"));
+        let mut config = NodeConfig::default();
+        config.set("network.advertise", "nowhere").unwrap();
+        assert!(config.check().is_err());
+        config.set("network.advertise", "[::1]:9092").unwrap();
+        assert_eq!(config.check(), Ok(()));
+        assert!(config.set("network.idle_timeout", "ten").unwrap_err().to_string().contains("7d"));
+    }
+}
