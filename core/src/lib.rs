@@ -1,11 +1,15 @@
 //! No I/O, no clock, no global randomness: a machine is a function of its inputs.
 
 pub mod batch;
+pub mod codec;
+pub mod controller;
 pub mod group;
 pub mod id;
 pub mod machine;
 pub mod mark;
+pub mod metadata;
 pub mod mutant;
 pub mod partition;
 pub mod segment;
+pub mod shard;
 pub mod time;

@@ -37,6 +37,60 @@ pub struct PartitionConfig {
     pub log_append_time: bool,
     /// What an acknowledgement waits for.
     pub flush: Flush,
+    /// `min.insync.replicas`: with fewer in sync, acks=all is refused before anything is written.
+    pub in_sync_min: u16,
+}
+
+impl Default for PartitionConfig {
+    /// A topic on which nothing was configured, on one node.
+    fn default() -> Self {
+        Self {
+            retention_time: Some(Duration::from_secs(7 * 24 * 3600)),
+            retention_bytes: None,
+            delete: true,
+            compact: false,
+            segment_bytes_max: 1 << 30,
+            segment_time_max: Duration::from_secs(7 * 24 * 3600),
+            log_append_time: false,
+            flush: Flush::Durable,
+            in_sync_min: 1,
+        }
+    }
+}
+
+/// Bounds and habits of a replica, checked by the node at its start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Idempotent producers remembered; each takes some 150 bytes.
+    pub producers_max: usize,
+    /// `producer.id.expiration.ms`: a producer silent for so long is forgotten. At least
+    /// `producer_expiration_short`.
+    pub producer_expiration: Duration,
+    /// The same once `producers_max` are known; longer than any client retries one batch
+    /// (`delivery.timeout.ms`, two minutes by default).
+    pub producer_expiration_short: Duration,
+    /// How often to look for producers to forget.
+    pub producer_check_interval: Duration,
+    /// `log.retention.check.interval.ms`: how often at most to look for old segments.
+    pub retention_check_interval: Duration,
+    /// Readers and producers that wait for an answer.
+    pub waiting_max: usize,
+    /// A wall clock that moves so much more or less than the monotonic one has jumped.
+    pub clock_jump_min: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            producers_max: 100_000,
+            producer_expiration: Duration::from_secs(24 * 3600),
+            producer_expiration_short: Duration::from_secs(15 * 60),
+            producer_check_interval: Duration::from_secs(600),
+            retention_check_interval: Duration::from_secs(300),
+            waiting_max: 100_000,
+            clock_jump_min: Duration::from_secs(60),
+        }
+    }
 }
 
 /// `quorate.flush`: what an acknowledgement means.
@@ -52,7 +106,8 @@ pub enum Flush {
 /// Whose word a producer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acks {
-    /// No answer is wanted.
+    /// No answer is wanted, and none is given unless the batch is refused: then the connection is
+    /// closed, as Kafka does, so that the client looks again who leads.
     None,
     /// The leader's copy suffices.
     Leader,
@@ -77,6 +132,8 @@ pub enum Input {
     /// Who leads, from now on.
     Assigned(Assignment),
     /// The configuration changed.
+    ///
+    /// A human did this, so the wall clock counts as right again if it had jumped.
     Configured(PartitionConfig),
     /// A batch that `batch::validate` accepted, to be appended.
     Produce(Produce),
@@ -212,8 +269,10 @@ pub enum Refusal {
     TimedOut,
     /// `NOT_ENOUGH_REPLICAS`.
     NotEnoughReplicas,
-    /// A table is at its limit. `THROTTLING`-like; the caller sees `KAFKA_STORAGE_ERROR` never.
+    /// `THROTTLING_QUOTA_EXCEEDED`: a table is at its limit. Nothing was written.
     Busy,
+    /// `POLICY_VIOLATION`: records of a topic that is only compacted cannot be deleted by offset.
+    NotDeletable,
     /// `KAFKA_STORAGE_ERROR`: a write failed.
     Storage,
 }

@@ -1,0 +1,3 @@
+//! Decides the records of the metadata log from requests.
+
+pub mod interface;

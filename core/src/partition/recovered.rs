@@ -1,0 +1,185 @@
+//! What a log's batches say about it: the state that live operation maintains and that recovery
+//! rebuilds, by the same fold over batch headers.
+
+use std::fmt;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::leader_epochs::LeaderEpochs;
+use super::producers::Producers;
+use crate::batch::{Header, TimestampType};
+use crate::codec;
+use crate::id::Offset;
+use crate::segment::checkpoint::{self, EnvelopeError};
+use crate::time::Timestamp;
+
+/// A log without its records. Rebuilt = newest snapshot, then `roll` and `apply` for what the
+/// segments hold beyond it, then `delete_before` the durable log start; equal to the live state
+/// (but for producers that expired since the snapshot, which a rebuilt state still knows).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovered {
+    /// The first offset that may be read.
+    pub log_start: Offset,
+    /// Where the next batch goes.
+    pub end: Offset,
+    /// The largest timestamp ever appended; `Timestamp::NONE` if there is none.
+    pub max_timestamp: Timestamp,
+    /// The latest time that the log itself gave to a batch; `Timestamp::NONE` if there is none.
+    pub append_time: Timestamp,
+    /// Oldest first; the last one is active. Empty until the first append.
+    pub segments: Vec<SegmentInfo>,
+    pub leader_epochs: LeaderEpochs,
+    pub producers: Producers,
+}
+
+/// One stretch of the log: a file of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentInfo {
+    /// The first offset that may stand in it; the next segment's base is its end.
+    pub base: Offset,
+    /// Bytes of its frames.
+    pub bytes: u64,
+    /// The largest timestamp in it; `Timestamp::NONE` if none is known.
+    pub max_timestamp: Timestamp,
+}
+
+impl SegmentInfo {
+    pub const fn new(base: Offset) -> Self {
+        Self { base, bytes: 0, max_timestamp: Timestamp::NONE }
+    }
+}
+
+const SNAPSHOT_KIND: [u8; 4] = *b"QREC";
+const SNAPSHOT_VERSION: u16 = 1;
+
+impl Default for Recovered {
+    /// The state of a log that holds nothing.
+    fn default() -> Self {
+        Self {
+            log_start: Offset::ZERO,
+            end: Offset::ZERO,
+            max_timestamp: Timestamp::NONE,
+            append_time: Timestamp::NONE,
+            segments: Vec::new(),
+            leader_epochs: LeaderEpochs::default(),
+            producers: Producers::default(),
+        }
+    }
+}
+
+impl Recovered {
+    /// A batch stands at the end of the log; its frame takes `frame_bytes` of the active segment.
+    ///
+    /// # Errors
+    ///
+    /// `Behind` if the batch begins below the end. Those that a snapshot already accounts for are
+    /// the caller's to leave out.
+    pub fn apply(&mut self, header: &Header, frame_bytes: u64) -> Result<(), Behind> {
+        self.append(header, frame_bytes, Timestamp::NONE)
+    }
+
+    /// As `apply`, for the leader that appends at `seen`.
+    pub(super) fn append(
+        &mut self,
+        header: &Header,
+        frame_bytes: u64,
+        seen: Timestamp,
+    ) -> Result<(), Behind> {
+        let base = header.base_offset();
+        if base < self.end {
+            return Err(Behind { end: self.end, found: base });
+        }
+        if self.segments.is_empty() {
+            self.segments.push(SegmentInfo::new(base));
+        }
+        let active = self.segments.last_mut().expect("there is an active segment");
+        active.bytes += frame_bytes;
+        active.max_timestamp = active.max_timestamp.max(header.max_timestamp());
+        self.max_timestamp = self.max_timestamp.max(header.max_timestamp());
+        if header.timestamp_type() == TimestampType::LogAppendTime {
+            self.append_time = self.append_time.max(header.max_timestamp());
+        }
+        self.leader_epochs.note(header.leader_epoch(), base);
+        self.producers.note(header, seen);
+        self.end = header.next_offset();
+        Ok(())
+    }
+
+    /// A new segment begins at `base`, which is the end of the log.
+    ///
+    /// # Errors
+    ///
+    /// `Behind` if segments already reach beyond `base`.
+    pub fn roll(&mut self, base: Offset) -> Result<(), Behind> {
+        if base < self.end || self.segments.last().is_some_and(|active| active.base >= base) {
+            return Err(Behind { end: self.end, found: base });
+        }
+        self.end = base;
+        self.segments.push(SegmentInfo::new(base));
+        Ok(())
+    }
+
+    /// The log starts at `offset` from now on; segments wholly below it are gone. Never lowers the
+    /// start. Producers stay: they leave by expiry only.
+    pub fn delete_before(&mut self, offset: Offset) {
+        self.log_start = self.log_start.max(offset);
+        self.end = self.end.max(self.log_start);
+        self.leader_epochs.raise_start(self.log_start);
+        let gone = self.segments.windows(2).take_while(|pair| pair[1].base <= self.log_start);
+        let gone = gone.count();
+        self.segments.drain(..gone);
+    }
+
+    /// Bytes of all segments.
+    pub fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.bytes).sum()
+    }
+
+    pub fn to_snapshot(&self) -> Bytes {
+        checkpoint::seal(SNAPSHOT_KIND, SNAPSHOT_VERSION, &codec::encode(1, self))
+    }
+
+    /// # Errors
+    ///
+    /// Why the file is not a snapshot of a possible state. Fall back to an older one; `Newer` is
+    /// a later build's and no reason to.
+    pub fn from_snapshot(bytes: &Bytes) -> Result<Self, EnvelopeError> {
+        let (_, body) = checkpoint::open(SNAPSHOT_KIND, SNAPSHOT_VERSION, bytes)?;
+        let (_, body) = codec::version(&body, 1).map_err(|_| EnvelopeError::Body)?;
+        let state: Self = codec::decode(body).map_err(|_| EnvelopeError::Body)?;
+        if state.holds() { Ok(state) } else { Err(EnvelopeError::Body) }
+    }
+
+    /// Panics if the state is impossible.
+    pub fn check(&self) {
+        assert!(self.holds(), "an impossible log: {self:?}");
+    }
+
+    fn holds(&self) -> bool {
+        let rising =
+            |pair: &[SegmentInfo]| pair[0].base < pair[1].base && pair[1].base > self.log_start;
+        Offset::ZERO <= self.log_start
+            && self.log_start <= self.end
+            && self.segments.iter().all(|segment| segment.base <= self.end)
+            && self.segments.windows(2).all(rising)
+            && self.segments.iter().all(|segment| segment.max_timestamp <= self.max_timestamp)
+            && self.leader_epochs.holds(self.log_start, self.end)
+            && self.producers.holds(self.end)
+    }
+}
+
+/// A batch or a segment begins below the end of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behind {
+    pub end: Offset,
+    pub found: Offset,
+}
+
+impl fmt::Display for Behind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "offset {} is due and {} was found", self.end, self.found)
+    }
+}
+
+impl std::error::Error for Behind {}

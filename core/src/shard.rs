@@ -1,0 +1,3 @@
+//! Many machines and the routing between them: one driver drives them all.
+
+pub mod interface;

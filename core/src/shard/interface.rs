@@ -1,0 +1,92 @@
+//! What a shard is told, and what it asks for: the inputs, effects and outcomes of the machines in
+//! it, each with the name of its machine.
+
+use crate::batch::Batch;
+use crate::id::{PartitionId, RequestId, WriteId};
+use crate::metadata::Record;
+use crate::partition::Recovered;
+use crate::partition::interface::{
+    Assignment, Flush, HaltReason, LogOp, PartitionConfig, ReadView,
+};
+use crate::{controller, group, partition};
+
+/// Request ids from here on are the shard's own; those of drivers stay below.
+pub const INTERNAL_REQUESTS: u64 = 1 << 63;
+
+/// What else lives where a partition lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// Records of users, nothing else.
+    #[default]
+    Data,
+    /// A partition of `__consumer_offsets`: the groups whose truth it holds are here, named by the
+    /// partition's index. `Effect::Replay` follows.
+    Offsets,
+    /// The metadata log: the controller is here. `Effect::Replay` follows.
+    Metadata,
+}
+
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Storage opened the log: the partition is served from here on.
+    Open(Box<Open>),
+    /// The topic is deleted: who waits for its partition is refused, then the machine is gone.
+    /// Writes of it that complete later are ignored.
+    Drop {
+        partition: PartitionId,
+    },
+    /// Completions of writes come this way too. Refused with `NotLeader` where the partition is
+    /// not open.
+    Partition {
+        partition: PartitionId,
+        input: partition::interface::Input,
+    },
+    /// Batches of a log whose `Replay` was asked for, in order.
+    Replayed {
+        partition: PartitionId,
+        batch: Batch,
+    },
+    /// All of them, up to the log's end at the time of `Replay`, were delivered.
+    ReplayEnded {
+        partition: PartitionId,
+    },
+    /// `coordinator` is the index of the group's partition of `__consumer_offsets`.
+    Group {
+        coordinator: i32,
+        input: group::interface::Input,
+    },
+    Controller(controller::interface::Input),
+    Tick,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Open {
+    pub partition: PartitionId,
+    pub role: Role,
+    pub recovered: Recovered,
+    pub config: PartitionConfig,
+    pub assignment: Assignment,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Do this to the partition's log; tell it `Written` or `WriteFailed`.
+    Write { partition: PartitionId, write: WriteId, op: LogOp, flush: Flush },
+    /// The one answer to a request.
+    Reply { request: RequestId, outcome: Outcome },
+    /// What readers of the partition may see has changed.
+    Publish { partition: PartitionId, view: ReadView },
+    /// These metadata records are true from now on, in this order, from the first of the log on.
+    Committed(Vec<Record>),
+    /// Read the log from its start to its end and feed it as `Replayed`, then `ReplayEnded`.
+    Replay { partition: PartitionId },
+    /// This node must not go on: its disk lies.
+    Halt { partition: PartitionId, reason: HaltReason },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Partition(partition::interface::Outcome),
+    Group(group::interface::Outcome),
+    Controller(controller::interface::Outcome),
+}
