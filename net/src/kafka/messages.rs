@@ -1,5 +1,11 @@
 //! The messages of Kafka's protocol, one file an API. Names are those of Kafka's schema, in Rust's
 //! spelling; the structs inside a message are in its API's module.
+//!
+//! What holds in all of them, and is not said again: `error_code` is a [`Code`](super::error::Code)
+//! as a number, of the struct it stands in. `throttle_time_ms` is how long the client was held
+//! back. Node ids are −1 for none, leader epochs −1 for unknown. A topic stands under its name or
+//! under its id, as the version has it; the other is empty, or `TopicId::NONE`. Times and timeouts
+//! are in milliseconds. A null rack, message or metadata is simply none.
 
 mod describe;
 

@@ -6,12 +6,15 @@ use crate::wire::Text;
 structs! {
     AlterConfigsRequest {
         resources: Vec<AlterConfigsResource> [0..];
+        /// Say what would happen, and do nothing.
         validate_only: bool [0..];
     }
 
     AlterConfigsResource {
+        /// 2 topic, 4 broker, 8 broker logger.
         resource_type: i8 [0..];
         resource_name: Text [0..];
+        /// All of it: what is not named returns to its default.
         configs: Vec<AlterableConfig> [0..];
     }
 

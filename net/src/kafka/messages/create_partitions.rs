@@ -12,7 +12,9 @@ structs! {
 
     CreatePartitionsTopic {
         name: Text [0..];
+        /// How many there shall be in all.
         count: i32 [0..];
+        /// Of the new ones, in order; `None` leaves it to the controller.
         assignments: Option<Vec<CreatePartitionsAssignment>> [0..];
     }
 

@@ -16,6 +16,7 @@ structs! {
 
     DeleteRecordsPartition {
         partition_index: i32 [0..];
+        /// Records below it go; −1 means the high watermark.
         offset: i64 [0..];
     }
 
@@ -31,6 +32,7 @@ structs! {
 
     DeleteRecordsPartitionResult {
         partition_index: i32 [0..];
+        /// The log start from now on; −1 with an error.
         low_watermark: i64 [0..];
         error_code: i16 [0..];
     }

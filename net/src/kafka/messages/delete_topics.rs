@@ -13,6 +13,7 @@ structs! {
     }
 
     DeleteTopicState {
+        /// `None` when the topic goes by id.
         name: Option<Text> [6..];
         topic_id: TopicId [6..];
     }
@@ -23,6 +24,7 @@ structs! {
     }
 
     DeletableTopicResult {
+        /// `None` when the id is unknown, or names may not be told.
         name: Option<Text> [0..] null [6..];
         topic_id: TopicId [6..];
         error_code: i16 [0..];

@@ -6,6 +6,7 @@ use crate::wire::Text;
 structs! {
     DescribeClusterRequest {
         include_cluster_authorized_operations: bool [0..];
+        /// 1 brokers, 2 controllers.
         endpoint_type: i8 [1..] = 1;
         include_fenced_brokers: bool [2..];
     }

@@ -11,8 +11,11 @@ structs! {
     }
 
     DescribeConfigsResource {
+        /// 2 topic, 4 broker, 8 broker logger.
         resource_type: i8 [0..];
+        /// A topic's name, or a node's id in decimal; empty for the default of all nodes.
         resource_name: Text [0..];
+        /// `None` for all.
         configuration_keys: Option<Vec<Text>> [0..];
     }
 
@@ -31,11 +34,16 @@ structs! {
 
     DescribeConfigsResourceResult {
         name: Text [0..];
+        /// `None` when it is sensitive.
         value: Option<Text> [0..];
         read_only: bool [0..];
+        /// Where the value comes from: 1 topic, 2 node, 3 default of all nodes, 4 start of the
+        /// node, 5 built in.
         config_source: i8 [1..] = -1;
         is_sensitive: bool [0..];
+        /// All places that give a value, the one that counts first.
         synonyms: Vec<DescribeConfigsSynonym> [1..];
+        /// 1 boolean, 2 string, 3 int, 4 short, 5 long, 6 double, 7 list, 8 class, 9 password.
         config_type: i8 [3..];
         documentation: Option<Text> [3..];
     }

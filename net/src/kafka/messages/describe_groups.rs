@@ -20,10 +20,13 @@ structs! {
         error_code: i16 [0..];
         error_message: Option<Text> [6..];
         group_id: Text [0..];
+        /// Kafka's name of it; `Dead` where there is no such group.
         group_state: Text [0..];
         protocol_type: Text [0..];
+        /// The assignor that was chosen.
         protocol_data: Text [0..];
         members: Vec<DescribedGroupMember> [0..];
+        /// A bit an operation; the default when not asked for.
         authorized_operations: i32 [3..] = i32::MIN;
     }
 

@@ -5,6 +5,7 @@ use crate::wire::Text;
 
 structs! {
     DescribeLogDirsRequest {
+        /// `None` for all.
         topics: Option<Vec<DescribableLogDirTopic>> [0..];
     }
 
@@ -23,6 +24,7 @@ structs! {
         error_code: i16 [0..];
         log_dir: Text [0..];
         topics: Vec<DescribeLogDirsTopic> [0..];
+        /// Of the volume; −1 for unknown.
         total_bytes: i64 [4..] = -1;
         usable_bytes: i64 [4..] = -1;
     }
@@ -34,8 +36,11 @@ structs! {
 
     DescribeLogDirsPartition {
         partition_index: i32 [0..];
+        /// Bytes on disk.
         partition_size: i64 [0..];
+        /// Records below the high watermark that this copy lacks.
         offset_lag: i64 [0..];
+        /// A copy being made to replace another on the same node.
         is_future_key: bool [0..];
     }
 }

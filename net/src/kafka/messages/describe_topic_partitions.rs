@@ -7,8 +7,11 @@ use crate::wire::Text;
 
 structs! {
     DescribeTopicPartitionsRequest {
+        /// Empty for all.
         topics: Vec<TopicRequest> [0..];
+        /// Partitions in one response; the broker may have a lower limit.
         response_partition_limit: i32 [0..] = 2000;
+        /// Where to go on; topics come in the order of their names.
         cursor: Option<Cursor> [0..];
     }
 
@@ -24,6 +27,7 @@ structs! {
     DescribeTopicPartitionsResponse {
         throttle_time_ms: i32 [0..];
         topics: Vec<DescribeTopicPartitionsResponseTopic> [0..];
+        /// The first partition left out; `None` at the end.
         next_cursor: Option<Cursor> [0..];
     }
 

@@ -5,8 +5,11 @@ use crate::wire::Text;
 
 structs! {
     FindCoordinatorRequest {
+        /// A group's id, or a transactional id.
         key: Text [0..=3];
+        /// 0 group, 1 transaction, 2 share group's state.
         key_type: i8 [1..];
+        /// Several at once. KIP-699.
         coordinator_keys: Vec<Text> [4..];
     }
 

@@ -6,10 +6,12 @@ use crate::wire::Text;
 structs! {
     IncrementalAlterConfigsRequest {
         resources: Vec<AlterConfigsResource> [0..];
+        /// Say what would happen, and do nothing.
         validate_only: bool [0..];
     }
 
     AlterConfigsResource {
+        /// 2 topic, 4 broker, 8 broker logger.
         resource_type: i8 [0..];
         resource_name: Text [0..];
         configs: Vec<AlterableConfig> [0..];
@@ -17,6 +19,7 @@ structs! {
 
     AlterableConfig {
         name: Text [0..];
+        /// 0 set, 1 delete, 2 append to a list, 3 subtract from it.
         config_operation: i8 [0..];
         value: Option<Text> [0..];
     }

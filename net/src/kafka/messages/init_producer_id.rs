@@ -5,8 +5,10 @@ use crate::wire::Text;
 
 structs! {
     InitProducerIdRequest {
+        /// `None` for a producer that is idempotent only.
         transactional_id: Option<Text> [0..];
         transaction_timeout_ms: i32 [0..];
+        /// The one it has, to get a higher epoch (KIP-360); −1 for a new one.
         producer_id: i64 [3..] = -1;
         producer_epoch: i16 [3..] = -1;
     }

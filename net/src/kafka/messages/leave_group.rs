@@ -11,6 +11,7 @@ structs! {
     }
 
     MemberIdentity {
+        /// Empty when a static member is removed by its instance id.
         member_id: Text [3..];
         group_instance_id: Option<Text> [3..];
         reason: Option<Text> [5..];

@@ -5,7 +5,9 @@ use crate::wire::Text;
 
 structs! {
     ListGroupsRequest {
+        /// Empty for all.
         states_filter: Vec<Text> [4..];
+        /// Empty for all.
         types_filter: Vec<Text> [5..];
     }
 

@@ -6,9 +6,12 @@ use crate::wire::Text;
 
 structs! {
     ListOffsetsRequest {
+        /// −1 for consumers.
         replica_id: i32 [0..];
+        /// Whether "latest" is the high watermark (0) or the last stable offset (1).
         isolation_level: i8 [2..];
         topics: Vec<ListOffsetsTopic> [0..];
+        /// How long a search in tiered storage may take.
         timeout_ms: i32 [10..];
     }
 
@@ -20,6 +23,7 @@ structs! {
     ListOffsetsPartition {
         partition_index: i32 [0..];
         current_leader_epoch: i32 [4..] = -1;
+        /// Milliseconds, or one of the special times.
         timestamp: i64 [0..];
     }
 
@@ -36,7 +40,9 @@ structs! {
     ListOffsetsPartitionResponse {
         partition_index: i32 [0..];
         error_code: i16 [0..];
+        /// Of the record found; −1 for none and for special times.
         timestamp: i64 [1..] = -1;
+        /// Of the first record at or after the timestamp; −1 for none.
         offset: i64 [1..] = -1;
         leader_epoch: i32 [4..] = -1;
     }

@@ -8,9 +8,11 @@ use crate::wire::Text;
 structs! {
     OffsetCommitRequest {
         group_id: Text [0..];
+        /// −1 from a consumer outside the group's membership.
         generation_id_or_member_epoch: i32 [1..] = -1;
         member_id: Text [1..];
         group_instance_id: Option<Text> [7..];
+        /// −1 for the broker's own; ignored since Kafka 2.1.
         retention_time_ms: i64 [2..=4] = -1;
         topics: Vec<OffsetCommitRequestTopic> [0..];
     }
@@ -23,6 +25,7 @@ structs! {
 
     OffsetCommitRequestPartition {
         partition_index: i32 [0..];
+        /// The next record to read.
         committed_offset: i64 [0..];
         committed_leader_epoch: i32 [6..] = -1;
         committed_metadata: Option<Text> [0..];

@@ -8,8 +8,10 @@ use crate::wire::Text;
 structs! {
     OffsetFetchRequest {
         group_id: Text [0..=7];
+        /// `None` for all that the group has.
         topics: Option<Vec<OffsetFetchRequestTopic>> [0..=7] null [2..=7];
         groups: Vec<OffsetFetchRequestGroup> [8..];
+        /// Refuse while a transaction's commit is pending. KIP-447.
         require_stable: bool [7..];
     }
 
@@ -22,6 +24,7 @@ structs! {
         group_id: Text [8..];
         member_id: Option<Text> [9..];
         member_epoch: i32 [9..] = -1;
+        /// `None` for all that the group has.
         topics: Option<Vec<OffsetFetchRequestTopics>> [8..];
     }
 
@@ -45,6 +48,7 @@ structs! {
 
     OffsetFetchResponsePartition {
         partition_index: i32 [0..=7];
+        /// −1 for none.
         committed_offset: i64 [0..=7];
         committed_leader_epoch: i32 [5..=7] = -1;
         metadata: Option<Text> [0..=7];
@@ -65,6 +69,7 @@ structs! {
 
     OffsetFetchResponsePartitions {
         partition_index: i32 [8..];
+        /// −1 for none.
         committed_offset: i64 [8..];
         committed_leader_epoch: i32 [8..] = -1;
         metadata: Option<Text> [8..];

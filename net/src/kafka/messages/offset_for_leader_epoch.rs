@@ -5,6 +5,7 @@ use crate::wire::Text;
 
 structs! {
     OffsetForLeaderEpochRequest {
+        /// −1 for consumers, −2 for debuggers.
         replica_id: i32 [3..] = -2;
         topics: Vec<OffsetForLeaderTopic> [0..];
     }
@@ -17,6 +18,7 @@ structs! {
     OffsetForLeaderPartition {
         partition: i32 [0..];
         current_leader_epoch: i32 [2..] = -1;
+        /// The one whose end is asked for.
         leader_epoch: i32 [0..];
     }
 
@@ -33,6 +35,7 @@ structs! {
     EpochEndOffset {
         error_code: i16 [0..];
         partition: i32 [0..];
+        /// The largest not above the one asked for; −1 for none.
         leader_epoch: i32 [1..] = -1;
         end_offset: i64 [0..] = -1;
     }

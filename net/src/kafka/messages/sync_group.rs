@@ -13,6 +13,7 @@ structs! {
         group_instance_id: Option<Text> [3..];
         protocol_type: Option<Text> [5..];
         protocol_name: Option<Text> [5..];
+        /// From the leader; empty from everybody else.
         assignments: Vec<SyncGroupRequestAssignment> [0..];
     }
 
