@@ -2,6 +2,7 @@
 
 use quorate_core::batch::BatchError;
 use quorate_core::batch::validate::{Invalid, InvalidKind};
+use quorate_core::controller::interface::ProblemKind;
 use quorate_core::group::interface::Refusal as GroupRefusal;
 use quorate_core::partition::interface::Refusal as PartitionRefusal;
 
@@ -20,6 +21,27 @@ impl From<&PartitionRefusal> for Code {
             // without a look at the metadata.
             PartitionRefusal::Busy => Self::ThrottlingQuotaExceeded,
             PartitionRefusal::Storage => Self::KafkaStorageError,
+            PartitionRefusal::NotDeletable => Self::PolicyViolation,
+        }
+    }
+}
+
+impl From<ProblemKind> for Code {
+    fn from(kind: ProblemKind) -> Self {
+        match kind {
+            ProblemKind::Loading | ProblemKind::NotAvailable => Self::NotController,
+            ProblemKind::Busy => Self::ThrottlingQuotaExceeded,
+            ProblemKind::InvalidTopic => Self::InvalidTopicException,
+            ProblemKind::TopicExists => Self::TopicAlreadyExists,
+            ProblemKind::UnknownTopic => Self::UnknownTopicOrPartition,
+            ProblemKind::UnknownTopicId => Self::UnknownTopicId,
+            ProblemKind::InvalidPartitions => Self::InvalidPartitions,
+            ProblemKind::InvalidReplication => Self::InvalidReplicationFactor,
+            ProblemKind::InvalidAssignment => Self::InvalidReplicaAssignment,
+            ProblemKind::InvalidConfig => Self::InvalidConfig,
+            ProblemKind::InvalidRequest => Self::InvalidRequest,
+            ProblemKind::Policy => Self::PolicyViolation,
+            ProblemKind::OtherCluster => Self::InconsistentClusterId,
         }
     }
 }
