@@ -20,6 +20,7 @@ impl From<&PartitionRefusal> for Code {
             // Kafka has no word for "busy" in a produce response; this one is tried again
             // without a look at the metadata.
             PartitionRefusal::Busy => Self::ThrottlingQuotaExceeded,
+            PartitionRefusal::NotDeletable => Self::PolicyViolation,
             PartitionRefusal::Storage => Self::KafkaStorageError,
             PartitionRefusal::NotDeletable => Self::PolicyViolation,
         }
