@@ -90,6 +90,12 @@ impl Frames {
         Ok(&mut self.buffer)
     }
 
+    /// As `room`, for a caller who decides how far to read on: room for `bytes`.
+    pub fn room_up_to(&mut self, bytes: usize) -> &mut BytesMut {
+        self.buffer.reserve(bytes);
+        &mut self.buffer
+    }
+
     /// Appends received bytes.
     pub fn receive(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);

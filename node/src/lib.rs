@@ -4,5 +4,8 @@
 pub mod clock;
 pub mod config;
 pub mod disk;
+pub mod metrics;
 pub mod storage;
 pub mod world;
+
+mod listener;

@@ -1,0 +1,38 @@
+//! What a node says it speaks. Every client begins with this question.
+
+use quorate_net::kafka::ApiKey;
+use quorate_net::kafka::messages::ApiVersionsResponse;
+use quorate_net::kafka::messages::api_versions::ApiVersion;
+
+/// The whole table. Clients pick the highest version that both sides know.
+pub(crate) fn response() -> ApiVersionsResponse {
+    let api_keys = ApiKey::ALL.iter().map(|key| {
+        let (min_version, max_version) = key.advertised();
+        ApiVersion { api_key: key.code(), min_version, max_version }
+    });
+    ApiVersionsResponse { api_keys: api_keys.collect(), ..ApiVersionsResponse::default() }
+}
+
+/// Whether a client calls itself by a name that Kafka accepts: letters, digits, dashes and dots,
+/// the first and last of them a letter or a digit. KIP-511.
+pub(crate) fn is_software_name(name: &str) -> bool {
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    edge(name.chars().next())
+        && edge(name.chars().next_back())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_as_in_kip_511() {
+        for good in ["a", "librdkafka", "apache-kafka-java", "2.0.2-dev.1"] {
+            assert!(is_software_name(good), "{good}");
+        }
+        for bad in ["", "-a", "a-", "a b", "ä", "a_b"] {
+            assert!(!is_software_name(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! One client connection: frames become requests, requests become answers, answers leave in the
+//! order of their requests. It knows nothing of what a request means.
+//!
+//! A session is one future that waits in one place. Each time it is woken it takes the answers
+//! that are there, begins the requests that may begin, sends, and only then reads on; so whatever
+//! stands still (the disk, the memory, the client) ends in not reading, never in a longer queue.
+//!
+//! Produce requests overlap: the next may begin once the one before has been handed to its
+//! partitions. Any other request begins when everything before it is answered, as in Kafka, whose
+//! clients rely on it.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use quorate_core::time::Instant;
+use quorate_net::clock::{Clock, Sleep};
+use quorate_net::connection::{Frames, Wants};
+use quorate_net::kafka::frame::{
+    RequestError, decode_request, encode_response, unsupported_api_versions,
+};
+use quorate_net::kafka::header::RequestHeader;
+use quorate_net::kafka::{ApiKey, Request, Response};
+use quorate_net::transport::Stream;
+use tokio::io::AsyncReadExt;
+
+use super::api_versions;
+use super::end::End;
+use super::output::Output;
+use super::permits::{FREE_BYTES, Granting, Permit, RequestPools, Stage, hold};
+use super::stop::{Ear, Pace, Stop};
+use crate::metrics::Metrics;
+
+/// Unsent bytes from which on a client must read before its next request begins.
+const UNSENT_MAX: usize = 64 * 1024;
+/// Below this a client is slow enough to be given up after its time of grace.
+const BYTES_A_SECOND_MIN: u64 = 64 * 1024;
+/// Rounds after which other tasks get their turn.
+const ROUNDS_MAX: usize = 64;
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    /// The address it comes from, without the port.
+    pub(crate) host: String,
+}
+
+/// What a request comes to.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// The permit covers records in the response and returns when they are sent.
+    Send(Response, Option<Permit>),
+    /// Nothing is sent, as the client asked (acks=0).
+    Silence,
+    /// Nothing can be sent: the connection is closed, for this reason.
+    Close(String),
+}
+
+/// A request that has begun.
+pub(crate) enum Started {
+    Answered(Answer),
+    /// The next request may begin, if it may overlap.
+    Waiting(Pin<Box<dyn Future<Output = Answer> + Send>>),
+}
+
+pub(crate) type Starting = Pin<Box<dyn Future<Output = Started> + Send>>;
+
+/// What stands behind the connections.
+pub(crate) trait Serve: Send + Sync + 'static {
+    /// Begins a request. The future may be dropped at any point if the client goes away.
+    fn begin(&self, client: &Arc<Client>, header: &RequestHeader, request: Request) -> Starting;
+}
+
+/// What all sessions share.
+pub(crate) struct Shared {
+    pub(crate) serve: Arc<dyn Serve>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) pools: RequestPools,
+    pub(crate) stop: Arc<Stop>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) limits: Limits,
+}
+
+/// The limits of one session; see the settings of the same names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) frame_bytes_max: usize,
+    pub(crate) in_flight_max: usize,
+    pub(crate) idle_timeout: Duration,
+    pub(crate) receive_timeout: Duration,
+    pub(crate) send_timeout: Duration,
+    pub(crate) request_time_max: Duration,
+}
+
+/// A request and when it began; `T` is where it stands.
+struct Asked<T> {
+    header: RequestHeader,
+    began: Instant,
+    stands: T,
+}
+
+/// When a transfer began, and how far it is.
+#[derive(Clone, Copy, Default)]
+struct Transfer {
+    began: Instant,
+    bytes: u64,
+}
+
+impl Transfer {
+    /// Grace, and then the time that the bytes so far may take.
+    fn deadline(self, grace: Duration) -> Instant {
+        self.began + grace + Duration::from_millis(self.bytes * 1000 / BYTES_A_SECOND_MIN)
+    }
+}
+
+pub(crate) struct Session {
+    shared: Arc<Shared>,
+    client: Arc<Client>,
+    stream: Box<dyn Stream>,
+    ear: Ear,
+    now: Instant,
+    frames: Frames,
+    permit: Option<(Stage, Permit)>,
+    granting: Option<(Stage, Granting)>,
+    receiving: Transfer,
+    /// Decoded, and waiting for its turn.
+    next: Option<(RequestHeader, Request)>,
+    starting: Option<Asked<Starting>>,
+    waiting: VecDeque<Asked<Pin<Box<dyn Future<Output = Answer> + Send>>>>,
+    output: Output,
+    sending: Transfer,
+    /// Nothing more is read: the client has ended its side, or the node stops, or an answer was
+    /// to close. What was begun is answered first.
+    closing: Option<End>,
+    active: Instant,
+    timer: Option<(Instant, Sleep)>,
+}
+
+impl Session {
+    pub(crate) fn new(shared: Arc<Shared>, client: Client, stream: Box<dyn Stream>) -> Self {
+        let now = shared.clock.now().monotonic;
+        Self {
+            client: Arc::new(client),
+            stream,
+            ear: shared.stop.ear(),
+            now,
+            frames: Frames::new(shared.limits.frame_bytes_max),
+            permit: None,
+            granting: None,
+            receiving: Transfer::default(),
+            next: None,
+            starting: None,
+            waiting: VecDeque::new(),
+            output: Output::default(),
+            sending: Transfer::default(),
+            closing: None,
+            active: now,
+            timer: None,
+            shared,
+        }
+    }
+
+    /// One round; whether anything moved.
+    fn round(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+        let mut moved = self.take_answers(context)?;
+        moved |= self.begin(context)?;
+        moved |= self.send(context)?;
+        if !moved {
+            moved = self.receive(context)?;
+        }
+        Ok(moved)
+    }
+
+    /// Only the oldest is asked: the answers of the others keep, and leave later anyway.
+    fn take_answers(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+        let mut moved = false;
+        while let Some(oldest) = self.waiting.front_mut() {
+            let Poll::Ready(answer) = oldest.stands.as_mut().poll(context) else { break };
+            let asked = self.waiting.pop_front().expect("it was just there");
+            self.put(&asked.header, answer)?;
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    fn begin(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+        let mut moved = false;
+        loop {
+            if let Some(asked) = &mut self.starting {
+                let Poll::Ready(started) = asked.stands.as_mut().poll(context) else { break };
+                let Asked { header, began, .. } = self.starting.take().expect("it was just there");
+                match started {
+                    Started::Answered(answer) => self.put(&header, answer)?,
+                    Started::Waiting(stands) => {
+                        self.waiting.push_back(Asked { header, began, stands });
+                    }
+                }
+                moved = true;
+            }
+            if self.next.is_none() && !matches!(self.closing, Some(End::Refused(_))) {
+                moved |= self.decode()?;
+            }
+            if !self.next_may_begin() {
+                break;
+            }
+            let Some((header, request)) = self.next.take() else { break };
+            let stands = self.shared.serve.begin(&self.client, &header, request);
+            self.starting = Some(Asked { header, began: self.now, stands });
+        }
+        Ok(moved)
+    }
+
+    fn next_may_begin(&self) -> bool {
+        let Some((header, _)) = &self.next else { return false };
+        let turn = match header.key {
+            ApiKey::Produce => self.waiting.len() < self.shared.limits.in_flight_max,
+            _ => self.waiting.is_empty(),
+        };
+        turn && self.output.pending() < UNSENT_MAX
+    }
+
+    /// Takes the next whole frame apart.
+    fn decode(&mut self) -> Result<bool, End> {
+        let Some(frame) = self.frames.next_frame()? else { return Ok(false) };
+        self.shared.metrics.requests.add(1);
+        self.active = self.now;
+        self.granting = None;
+        self.receiving = Transfer { began: self.now, bytes: 0 };
+        let frame = hold(frame, self.permit.take().map(|(_, permit)| permit));
+        match decode_request(&frame) {
+            Ok(request) => self.next = Some(request),
+            Err(RequestError::UnsupportedVersion { key: ApiKey::ApiVersions, prefix }) => {
+                // Answered in its turn: this one may not overtake either.
+                if !self.waiting.is_empty() || self.starting.is_some() {
+                    return Err(End::garbage("a version of ApiVersions beyond ours, pipelined"));
+                }
+                let chunks =
+                    unsupported_api_versions(prefix.correlation_id, api_versions::response())
+                        .map_err(End::garbage)?;
+                self.push(chunks, None);
+            }
+            Err(error) => return Err(End::garbage(error)),
+        }
+        Ok(true)
+    }
+
+    fn put(&mut self, header: &RequestHeader, answer: Answer) -> Result<(), End> {
+        match answer {
+            Answer::Send(response, permit) => {
+                let chunks = encode_response(header.correlation_id, header.version, &response)
+                    .map_err(End::garbage)?;
+                self.push(chunks, permit);
+            }
+            Answer::Silence => {}
+            Answer::Close(why) => {
+                self.closing = Some(End::Refused(why));
+                self.next = None;
+            }
+        }
+        self.active = self.now;
+        Ok(())
+    }
+
+    fn push(&mut self, chunks: Vec<Bytes>, permit: Option<Permit>) {
+        if self.output.pending() == 0 {
+            self.sending = Transfer { began: self.now, bytes: 0 };
+        }
+        self.output.push(chunks, permit);
+    }
+
+    fn send(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+        match self.output.poll_send(&mut *self.stream, context) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Err(error)) => Err(End::Io(error)),
+            Poll::Ready(Ok(bytes)) => {
+                self.sending.bytes += bytes as u64;
+                self.shared.metrics.bytes_sent.add(bytes as u64);
+                Ok(true)
+            }
+        }
+    }
+
+    fn receive(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+        if self.closing.is_some() {
+            return Ok(false);
+        }
+        let room = match self.frames.wants()? {
+            Wants::Frame => return Ok(false),
+            Wants::Length => FREE_BYTES,
+            Wants::Body { length, missing } => {
+                let received = length - missing;
+                let stage = Stage::of(length, received);
+                if !self.permitted(stage, context) {
+                    return Ok(false);
+                }
+                stage.bytes().min(length) - received
+            }
+        };
+        let mid_frame = self.frames.buffered() > 0;
+        let buffer = self.frames.room_up_to(room);
+        let read = pin!(self.stream.read_buf(buffer));
+        match read.poll(context) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Err(error)) => Err(End::Io(error)),
+            Poll::Ready(Ok(0)) => {
+                self.closing = Some(End::Left);
+                Ok(true)
+            }
+            Poll::Ready(Ok(bytes)) => {
+                if !mid_frame {
+                    self.receiving = Transfer { began: self.now, bytes: 0 };
+                }
+                self.receiving.bytes += bytes as u64;
+                self.shared.metrics.bytes_received.add(bytes as u64);
+                self.active = self.now;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Whether `stage` is permitted; if not yet, the task is woken when it is.
+    fn permitted(&mut self, stage: Stage, context: &mut Context<'_>) -> bool {
+        let Some((pool, bytes)) = self.shared.pools.of(stage) else { return true };
+        if self.permit.as_ref().is_some_and(|(held, _)| *held == stage) {
+            return true;
+        }
+        if self.granting.as_ref().is_none_or(|(asked, _)| *asked != stage) {
+            if let Some(permit) = pool.try_take(bytes) {
+                self.permit = Some((stage, permit));
+                return true;
+            }
+            self.granting = Some((stage, pool.take(bytes)));
+        }
+        let Some((_, granting)) = &mut self.granting else { return false };
+        let Poll::Ready(permit) = granting.as_mut().poll(context) else { return false };
+        self.granting = None;
+        self.permit = Some((stage, permit));
+        // The client is not to blame for the time that this took.
+        self.receiving = Transfer { began: self.now, bytes: 0 };
+        true
+    }
+
+    fn listen_for_stop(&mut self, context: &mut Context<'_>) -> Result<(), End> {
+        match self.ear.poll(context) {
+            Pace::Serve => Ok(()),
+            Pace::Drain => {
+                self.closing.get_or_insert(End::Stopped);
+                Ok(())
+            }
+            Pace::Cut => Err(End::Stopped),
+        }
+    }
+
+    /// With the session closing: whether the last answer has left.
+    fn finished(&mut self) -> bool {
+        // Nobody would take its answer, and it may wait long.
+        let idles = |key| matches!(key, ApiKey::Fetch | ApiKey::JoinGroup | ApiKey::SyncGroup);
+        if self.starting.as_ref().is_some_and(|asked| idles(asked.header.key)) {
+            self.starting = None;
+        }
+        self.next.is_none()
+            && self.starting.is_none()
+            && self.waiting.is_empty()
+            && self.output.pending() == 0
+            && !matches!(self.frames.wants(), Ok(Wants::Frame))
+    }
+
+    /// The first of the times at which the patience ends, and with what.
+    fn deadline(&self) -> (Instant, End) {
+        let limits = &self.shared.limits;
+        let mut first = (self.active + limits.idle_timeout, End::Idle);
+        let oldest = self.waiting.front().map(|asked| asked.began);
+        let working = oldest.or_else(|| self.starting.as_ref().map(|asked| asked.began));
+        if let Some(began) = working {
+            first = (began + limits.request_time_max, End::TookTooLong);
+        }
+        let sooner = |first: &mut (Instant, End), at: Instant, end: End| {
+            if at < first.0 {
+                *first = (at, end);
+            }
+        };
+        if self.output.pending() > 0 {
+            sooner(&mut first, self.sending.deadline(limits.send_timeout), End::SlowReader);
+        }
+        let mid_frame = self.frames.buffered() > 0
+            && self.granting.is_none()
+            && !matches!(self.frames.wants(), Ok(Wants::Frame));
+        if mid_frame {
+            sooner(&mut first, self.receiving.deadline(limits.receive_timeout), End::SlowSender);
+        }
+        first
+    }
+
+    /// Ready when the patience has ended; otherwise the task is woken in time.
+    fn poll_deadline(&mut self, context: &mut Context<'_>) -> Poll<End> {
+        loop {
+            let (deadline, end) = self.deadline();
+            if deadline <= self.now {
+                return Poll::Ready(end);
+            }
+            // A timer that is early is left to run: moving it at each request would cost more.
+            let armed = self.timer.take().filter(|(at, _)| *at <= deadline);
+            let (at, mut sleep) =
+                armed.unwrap_or_else(|| (deadline, self.shared.clock.sleep_until(deadline)));
+            match sleep.as_mut().poll(context) {
+                Poll::Pending => {
+                    self.timer = Some((at, sleep));
+                    return Poll::Pending;
+                }
+                Poll::Ready(()) => self.now = self.shared.clock.now().monotonic,
+            }
+        }
+    }
+}
+
+impl Future for Session {
+    type Output = End;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<End> {
+        let this = &mut *self;
+        this.now = this.shared.clock.now().monotonic;
+        if let Err(end) = this.listen_for_stop(context) {
+            return Poll::Ready(end);
+        }
+        for _ in 0..ROUNDS_MAX {
+            match this.round(context) {
+                Ok(true) => {}
+                Ok(false) => {
+                    if this.closing.is_some() && this.finished() {
+                        return Poll::Ready(this.closing.take().expect("it was just there"));
+                    }
+                    return this.poll_deadline(context);
+                }
+                Err(end) => return Poll::Ready(end),
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
