@@ -22,7 +22,6 @@ impl From<&PartitionRefusal> for Code {
             PartitionRefusal::Busy => Self::ThrottlingQuotaExceeded,
             PartitionRefusal::NotDeletable => Self::PolicyViolation,
             PartitionRefusal::Storage => Self::KafkaStorageError,
-            PartitionRefusal::NotDeletable => Self::PolicyViolation,
         }
     }
 }
