@@ -1,5 +1,6 @@
 //! The cluster as a value: what the records of the metadata log add up to.
 
+pub mod config;
 pub mod record;
 
 use std::collections::BTreeMap;
