@@ -1,4 +1,544 @@
 //! The groups of one partition of `__consumer_offsets`: who is a member, and how far they have
 //! come. Their truth is the partition's log; this machine folds it.
+//!
+//! The classic protocol only: who joins, which of them leads, what the leader assigned. Requests
+//! are handled in `group/requests.rs` and `group/offsets.rs`; what they rest on is written to the
+//! log, and is answered when the log has it.
 
 pub mod interface;
+pub mod placement;
+pub mod record;
+
+mod classic;
+mod desk;
+mod member;
+mod offsets;
+mod requests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use self::classic::{Group, Phase};
+use self::desk::{Desk, DeskState, Pending, TEXT_BYTES_MAX, Waiter};
+use self::interface::{
+    AppendId, CommitOffsets, Described, Effect, FetchOffsets, GroupLimits, Input, Join, Listed,
+    MemberClaim, Outcome, Refusal,
+};
+use self::record::Entry;
+use crate::batch::{Batch, Records};
+use crate::id::RequestId;
+use crate::machine::Machine;
+use crate::reached;
+use crate::time::{Instant, Now, Timestamp};
+
+/// How often offsets are looked through for those whose time has passed. Kafka's
+/// `offsets.retention.check.interval.ms`.
+pub const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
+
+/// The coordinator of the groups of one offsets partition.
+#[derive(Clone, Debug)]
+pub struct Groups {
+    limits: GroupLimits,
+    role: Role,
+    groups: BTreeMap<String, Group>,
+    desk: DeskState,
+    /// When each group wants to be ticked: an index over `groups`.
+    deadlines: BTreeSet<(Instant, String)>,
+    /// Records that a replay could not read. They are kept in the log and otherwise ignored.
+    unread: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Another node leads the partition.
+    Idle,
+    /// The log is being replayed.
+    Loading,
+    Leading {
+        since: Now,
+        expiry: Instant,
+    },
+}
+
+impl Groups {
+    /// `seed` draws the ids of members; no two coordinators' lives may have the same.
+    pub fn new(limits: GroupLimits, seed: u64) -> Self {
+        Self {
+            limits,
+            role: Role::Idle,
+            groups: BTreeMap::new(),
+            desk: DeskState {
+                next_append: AppendId(0),
+                pending: BTreeMap::new(),
+                waiting: BTreeMap::new(),
+                seed,
+            },
+            deadlines: BTreeSet::new(),
+            unread: 0,
+        }
+    }
+
+    /// Records of the log that this build could not read since the election.
+    pub fn unread_records(&self) -> u64 {
+        self.unread
+    }
+
+    /// One line a group: what it is, who is in it, and how far it has come.
+    pub fn status(&self) -> String {
+        let mut out = String::new();
+        for group in self.groups.values() {
+            let _ = write!(out, "{} {} gen={}", group.name, group.phase.name(), group.generation);
+            if let (Some(protocol), Some(leader)) = (&group.protocol, &group.leader) {
+                let _ = write!(out, " {protocol} leader={leader}");
+            }
+            for member in group.members.values() {
+                let _ = write!(out, " [{}", member.id);
+                if let Some(instance) = &member.instance {
+                    let _ = write!(out, " instance={instance}");
+                }
+                let assignment = String::from_utf8_lossy(&member.assignment);
+                let _ = write!(out, " {:?} {assignment:?}]", member.waits);
+            }
+            for (partition, stored) in &group.offsets {
+                let (topic, offset) = (&partition.topic, stored.committed.offset);
+                let _ = write!(out, " {topic}-{}={offset}", partition.partition);
+            }
+            out.push('\n');
+        }
+        out
+    }
+
+    fn on_elected(&mut self, effects: &mut Vec<Effect>) {
+        self.forget_everything(effects);
+        self.role = Role::Loading;
+        effects.push(Effect::Replay);
+    }
+
+    fn on_resigned(&mut self, effects: &mut Vec<Effect>) {
+        self.forget_everything(effects);
+        self.role = Role::Idle;
+    }
+
+    /// Whoever waits is refused; the successor knows what the log knows.
+    fn forget_everything(&mut self, effects: &mut Vec<Effect>) {
+        for request in std::mem::take(&mut self.desk.waiting).into_keys() {
+            let outcome = Outcome::Refused(Refusal::NotCoordinator);
+            effects.push(Effect::Reply { request, outcome });
+        }
+        self.desk.pending.clear();
+        self.groups.clear();
+        self.deadlines.clear();
+        self.unread = 0;
+    }
+
+    fn on_replayed(&mut self, now: Now, batch: &Batch, effects: &mut Vec<Effect>) {
+        if self.role != Role::Loading || batch.header().is_control() {
+            return;
+        }
+        // The coordinator's own appends are bounded; so are those of a predecessor.
+        let Ok(bytes) = batch.uncompressed(4 * desk::APPEND_BYTES_MAX) else {
+            self.unread += 1;
+            return;
+        };
+        for record in Records::new(&bytes, batch.header().record_count()) {
+            let entry = match &record {
+                Ok(record) => record.key.and_then(|key| Entry::decode(key, record.value).ok()),
+                Err(_) => None,
+            };
+            match entry {
+                Some(entry) => self.fold(now, entry, true, effects),
+                None => self.unread += 1,
+            }
+        }
+    }
+
+    fn on_replay_ended(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        if self.role != Role::Loading {
+            return;
+        }
+        self.role = Role::Leading { since: now, expiry: now.monotonic + EXPIRY_INTERVAL };
+        let names: Vec<_> = self.groups.keys().cloned().collect();
+        for name in names {
+            self.with_group(&name, now, effects, |group, desk| {
+                group.hear_everybody(desk.now.monotonic);
+            });
+        }
+    }
+
+    /// Makes true what a committed record says. While leading, the machine knows of groups what
+    /// it has written of them; in a replay it learns it here.
+    fn fold(&mut self, now: Now, entry: Entry, replay: bool, effects: &mut Vec<Effect>) {
+        let name = entry.group().to_owned();
+        if replay && !self.groups.contains_key(&name) {
+            self.groups.insert(name.clone(), Group::new(&name, now.wall));
+        }
+        self.with_group(&name, now, effects, |group, desk| match entry {
+            Entry::Offset { partition, value, .. } => group.fold_offset(partition, value),
+            Entry::Group { value, .. } if replay => group.fold_group(value, desk),
+            Entry::Group { value: None, .. } => group.fold_forgotten(),
+            Entry::Group { value: Some(_), .. } => {}
+        });
+    }
+
+    fn on_appended(&mut self, now: Now, append: AppendId, effects: &mut Vec<Effect>) {
+        let Some(Pending { group, entries, then }) = self.desk.pending.remove(&append) else {
+            // Of an earlier leadership: whoever waited has been refused.
+            return;
+        };
+        for entry in entries {
+            self.fold(now, entry, false, effects);
+        }
+        self.with_group(&group, now, effects, |group, desk| {
+            group.appends -= 1;
+            if let Some(generation) = then.assigned {
+                group.on_assigned(generation, desk);
+            }
+            if let Some((request, outcome)) = then.reply {
+                desk.reply(request, outcome);
+            }
+        });
+    }
+
+    fn on_append_refused(&mut self, now: Now, append: AppendId, effects: &mut Vec<Effect>) {
+        let Some(Pending { group, then, .. }) = self.desk.pending.remove(&append) else {
+            return;
+        };
+        reached!("group-append-refused");
+        self.with_group(&group, now, effects, |group, desk| {
+            group.appends -= 1;
+            if let Some(generation) = then.assigned {
+                group.on_assignment_refused(generation, desk);
+            }
+            if let Some((request, _)) = then.reply {
+                desk.refuse(request, Refusal::NotAvailable);
+            }
+        });
+    }
+
+    fn on_cancelled(&mut self, now: Now, request: RequestId, effects: &mut Vec<Effect>) {
+        match self.desk.waiting.remove(&request) {
+            None => {}
+            Some(Waiter::Append(append)) => {
+                if let Some(pending) = self.desk.pending.get_mut(&append) {
+                    pending.then.reply = None;
+                }
+            }
+            Some(Waiter::Member { group, member }) => {
+                self.with_group(&group, now, effects, |group, desk| {
+                    group.on_cancelled(&member, desk);
+                });
+            }
+        }
+    }
+
+    /// Lets `act` change the group, if there is one; keeps the index of deadlines, and forgets
+    /// the group if nothing is left of it.
+    fn with_group<R>(
+        &mut self,
+        name: &str,
+        now: Now,
+        effects: &mut Vec<Effect>,
+        act: impl FnOnce(&mut Group, &mut Desk<'_>) -> R,
+    ) -> Option<R> {
+        let group = self.groups.get_mut(name)?;
+        let before = group.deadline();
+        let mut desk = Desk { now, limits: &self.limits, state: &mut self.desk, effects };
+        let result = act(group, &mut desk);
+        let is_void = group.is_void();
+        let after = if is_void { None } else { group.deadline() };
+        if before != after {
+            if let Some(before) = before {
+                self.deadlines.remove(&(before, name.to_owned()));
+            }
+            if let Some(after) = after {
+                self.deadlines.insert((after, name.to_owned()));
+            }
+        }
+        if is_void && self.role != Role::Loading {
+            self.groups.remove(name);
+        }
+        Some(result)
+    }
+
+    /// Whether requests for this group are answered here and now.
+    fn admit(&self, group: &str, may_be_empty: bool) -> Result<(), Refusal> {
+        match self.role {
+            Role::Idle => Err(Refusal::NotCoordinator),
+            Role::Loading => Err(Refusal::Loading),
+            Role::Leading { .. } => {
+                let named = may_be_empty || !group.is_empty();
+                let short = group.len() <= TEXT_BYTES_MAX;
+                if named && short { Ok(()) } else { Err(Refusal::InvalidGroup) }
+            }
+        }
+    }
+
+    /// Makes room for a group of this name, if there is none.
+    fn ensure_group(&mut self, now: Now, name: &str) -> Result<(), Refusal> {
+        if !self.groups.contains_key(name) {
+            if self.groups.len() >= self.limits.groups_max {
+                return Err(Refusal::Full);
+            }
+            self.groups.insert(name.to_owned(), Group::new(name, now.wall));
+        }
+        Ok(())
+    }
+
+    fn on_join(&mut self, now: Now, join: Join, effects: &mut Vec<Effect>) {
+        let admitted = self.admit(&join.group, false).and_then(|()| {
+            let is_new = join.member.is_empty();
+            if !is_new && !self.groups.contains_key(&join.group) {
+                return Err(Refusal::UnknownMember);
+            }
+            self.ensure_group(now, &join.group)
+        });
+        match admitted {
+            Err(refusal) => refuse(effects, join.request, refusal),
+            Ok(()) => {
+                let name = join.group.clone();
+                self.with_group(&name, now, effects, |group, desk| group.on_join(join, desk));
+            }
+        }
+    }
+
+    fn on_commit(&mut self, now: Now, commit: CommitOffsets, effects: &mut Vec<Effect>) {
+        let name = commit.member.group.clone();
+        let admitted = self.admit(&name, true).and_then(|()| {
+            if commit.member.generation >= 0 && !self.groups.contains_key(&name) {
+                return Err(Refusal::IllegalGeneration);
+            }
+            self.ensure_group(now, &name)
+        });
+        match admitted {
+            Err(refusal) => refuse(effects, commit.request, refusal),
+            Ok(()) => {
+                self.with_group(&name, now, effects, |group, desk| group.on_commit(commit, desk));
+            }
+        }
+    }
+
+    /// Hands a request to its group; refuses it with `missing` if there is none.
+    fn ask_group(
+        &mut self,
+        now: Now,
+        (request, name): (RequestId, &str),
+        missing: Refusal,
+        effects: &mut Vec<Effect>,
+        act: impl FnOnce(&mut Group, &mut Desk<'_>),
+    ) {
+        let found = self
+            .admit(name, false)
+            .and_then(|()| self.with_group(name, now, effects, act).ok_or(missing));
+        if let Err(refusal) = found {
+            refuse(effects, request, refusal);
+        }
+    }
+
+    fn on_heartbeat(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        claim: &MemberClaim,
+        effects: &mut Vec<Effect>,
+    ) {
+        let to = (request, claim.group.as_str());
+        self.ask_group(now, to, Refusal::UnknownMember, effects, |group, desk| {
+            let instance = claim.instance.as_deref();
+            match group.on_heartbeat(&claim.member, instance, claim.generation, desk) {
+                Ok(()) => desk.reply(request, Outcome::Alive),
+                Err(refusal) => desk.refuse(request, refusal),
+            }
+        });
+    }
+
+    fn on_fetch(&mut self, fetch: FetchOffsets, effects: &mut Vec<Effect>) {
+        if let Err(refusal) = self.admit(&fetch.group, true) {
+            return refuse(effects, fetch.request, refusal);
+        }
+        let partitions = match self.groups.get(&fetch.group) {
+            Some(group) => group.fetch(fetch.partitions),
+            None => {
+                let wanted = fetch.partitions.unwrap_or_default();
+                wanted.into_iter().map(|partition| (partition, None)).collect()
+            }
+        };
+        let outcome = Outcome::OffsetsFetched { partitions };
+        effects.push(Effect::Reply { request: fetch.request, outcome });
+    }
+
+    fn on_list(&self, request: RequestId, states: &[String], effects: &mut Vec<Effect>) {
+        let outcome = match self.admit("", true) {
+            Err(refusal) => Outcome::Refused(refusal),
+            Ok(()) => {
+                let groups = self.groups.values().filter(|group| {
+                    states.is_empty() || states.iter().any(|state| state == group.phase.name())
+                });
+                let listed = |group: &Group| Listed {
+                    group: group.name.clone(),
+                    protocol_type: group.protocol_type.clone(),
+                    state: group.phase.name(),
+                };
+                Outcome::Listed { groups: groups.map(listed).collect() }
+            }
+        };
+        effects.push(Effect::Reply { request, outcome });
+    }
+
+    fn on_describe(&self, request: RequestId, name: String, effects: &mut Vec<Effect>) {
+        let outcome = match self.admit(&name, false) {
+            Err(refusal) => Outcome::Refused(refusal),
+            Ok(()) => Outcome::Described(self.describe(name)),
+        };
+        effects.push(Effect::Reply { request, outcome });
+    }
+
+    fn describe(&self, name: String) -> Described {
+        let Some(group) = self.groups.get(&name) else {
+            return Described {
+                group: name,
+                state: "Dead",
+                protocol_type: String::new(),
+                protocol: String::new(),
+                members: Vec::new(),
+            };
+        };
+        let protocol = group.protocol.as_deref().filter(|_| group.phase == Phase::Stable);
+        Described {
+            group: name,
+            state: group.phase.name(),
+            protocol_type: group.protocol_type.clone(),
+            protocol: protocol.unwrap_or_default().to_owned(),
+            members: group.members.values().map(|member| member.described(protocol)).collect(),
+        }
+    }
+
+    fn on_tick(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let Role::Leading { since, expiry } = self.role else { return };
+        while let Some((deadline, name)) = self.deadlines.first()
+            && *deadline <= now.monotonic
+        {
+            let name = name.clone();
+            self.with_group(&name, now, effects, Group::on_tick);
+        }
+        if expiry <= now.monotonic {
+            self.role = Role::Leading { since, expiry: now.monotonic + EXPIRY_INTERVAL };
+            // A wall clock that jumps ahead must not make anything old.
+            let passed = now.monotonic.saturating_since(since.monotonic).as_millis();
+            let passed = i64::try_from(passed).unwrap_or(i64::MAX);
+            let today = now.wall.min(Timestamp(since.wall.0.saturating_add(passed)));
+            self.on_every_group(now, effects, |group, desk| group.expire(today, desk));
+        }
+    }
+
+    fn on_every_group(
+        &mut self,
+        now: Now,
+        effects: &mut Vec<Effect>,
+        mut act: impl FnMut(&mut Group, &mut Desk<'_>),
+    ) {
+        let names: Vec<_> = self.groups.keys().cloned().collect();
+        for name in names {
+            self.with_group(&name, now, effects, &mut act);
+        }
+    }
+}
+
+fn refuse(effects: &mut Vec<Effect>, request: RequestId, refusal: Refusal) {
+    effects.push(Effect::Reply { request, outcome: Outcome::Refused(refusal) });
+}
+
+impl Machine for Groups {
+    type Input = Input;
+    type Effect = Effect;
+
+    const TICK: Input = Input::Tick;
+
+    fn step(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+        match input {
+            Input::Elected { .. } => self.on_elected(effects),
+            Input::Resigned => self.on_resigned(effects),
+            Input::Replayed { batch } => self.on_replayed(now, &batch, effects),
+            Input::ReplayEnded => self.on_replay_ended(now, effects),
+            Input::Appended { append } => self.on_appended(now, append, effects),
+            Input::AppendRefused { append } => self.on_append_refused(now, append, effects),
+            Input::Join(join) => self.on_join(now, join, effects),
+            Input::Sync(sync) => {
+                let (request, name) = (sync.request, sync.member.group.clone());
+                let unknown = Refusal::UnknownMember;
+                self.ask_group(now, (request, &name), unknown, effects, |group, desk| {
+                    group.on_sync(sync, desk);
+                });
+            }
+            Input::Heartbeat { request, member } => {
+                self.on_heartbeat(now, request, &member, effects);
+            }
+            Input::Leave { request, group: name, members } => {
+                let unknown = Refusal::UnknownMember;
+                self.ask_group(now, (request, &name), unknown, effects, |group, desk| {
+                    let members = group.on_leave(members, desk);
+                    desk.reply(request, Outcome::Left { members });
+                });
+            }
+            Input::CommitOffsets(commit) => self.on_commit(now, commit, effects),
+            Input::FetchOffsets(fetch) => self.on_fetch(fetch, effects),
+            Input::List { request, states } => self.on_list(request, &states, effects),
+            Input::Describe { request, group } => self.on_describe(request, group, effects),
+            Input::Delete { request, group: name } => {
+                let unknown = Refusal::UnknownGroup;
+                self.ask_group(now, (request, &name), unknown, effects, |group, desk| {
+                    group.on_delete(request, desk);
+                });
+            }
+            Input::DeleteOffsets { request, group: name, partitions } => {
+                let unknown = Refusal::UnknownGroup;
+                self.ask_group(now, (request, &name), unknown, effects, |group, desk| {
+                    group.on_delete_offsets(request, partitions, desk);
+                });
+            }
+            Input::TopicsDeleted { topics } => {
+                if matches!(self.role, Role::Leading { .. }) {
+                    self.on_every_group(now, effects, |group, desk| {
+                        group.on_topics_deleted(&topics, desk);
+                    });
+                }
+            }
+            Input::Cancelled { request } => self.on_cancelled(now, request, effects),
+            Input::Tick => self.on_tick(now, effects),
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let Role::Leading { expiry, .. } = self.role else { return None };
+        // Without groups there is nothing to forget, and an idle partition has no deadline.
+        let expiry = (!self.groups.is_empty()).then_some(expiry);
+        self.deadlines.first().map(|(deadline, _)| *deadline).into_iter().chain(expiry).min()
+    }
+
+    fn check(&self) {
+        let mut deadlines = BTreeSet::new();
+        let mut appends = BTreeMap::<&str, usize>::new();
+        for pending in self.desk.pending.values() {
+            *appends.entry(&pending.group).or_default() += 1;
+        }
+        for (name, group) in &self.groups {
+            assert_eq!(*name, group.name);
+            group.check();
+            deadlines.extend(group.deadline().map(|deadline| (deadline, name.clone())));
+            let in_flight = appends.remove(name.as_str()).unwrap_or_default();
+            assert_eq!(group.appends, in_flight, "appends in flight are counted");
+            assert!(self.role == Role::Loading || !group.is_void(), "nothing is kept of nothing");
+        }
+        assert!(appends.is_empty(), "a group stays while the log has its records");
+        assert_eq!(self.deadlines, deadlines, "deadlines are an index");
+        assert!(self.groups.len() <= self.limits.groups_max || self.role == Role::Loading);
+        for waiter in self.desk.waiting.values() {
+            match waiter {
+                Waiter::Append(append) => assert!(self.desk.pending.contains_key(append)),
+                Waiter::Member { group, member } => {
+                    assert!(self.groups[group].members.contains_key(member));
+                }
+            }
+        }
+    }
+}

@@ -24,7 +24,7 @@ pub struct GroupLimits {
     pub groups_max: usize,
     /// Partitions with an offset, of one group.
     pub group_offsets_max: usize,
-    /// Bytes of one member's subscription, or of one assignment.
+    /// Bytes of what one group's members subscribe to, and of what they are assigned.
     pub metadata_bytes_max: usize,
     /// `offset.metadata.max.bytes`: of the words that go with an offset.
     pub offset_metadata_bytes_max: usize,
@@ -43,7 +43,7 @@ impl Default for GroupLimits {
             group_members_max: 1000,
             groups_max: 10_000,
             group_offsets_max: 100_000,
-            metadata_bytes_max: 1 << 20,
+            metadata_bytes_max: 4 << 20,
             offset_metadata_bytes_max: 4096,
             offsets_retention: Duration::from_secs(7 * 24 * 3600),
             waiting_max: 100_000,
@@ -337,7 +337,7 @@ pub enum Refusal {
     InconsistentProtocol,
     /// `INVALID_SESSION_TIMEOUT`.
     InvalidSessionTimeout,
-    /// `GROUP_MAX_SIZE_REACHED`: of members, or of groups.
+    /// `GROUP_MAX_SIZE_REACHED`: of members, of groups, of what they subscribe to, or of offsets.
     Full,
     /// `OFFSET_METADATA_TOO_LARGE`.
     OffsetMetadataTooLarge,

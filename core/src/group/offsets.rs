@@ -1,0 +1,214 @@
+//! How far a group has come: its offsets are committed, fetched, deleted, and forgotten in time.
+//! Kafka's `OffsetMetadataManager`.
+
+use super::classic::{Group, Phase};
+use super::desk::{Desk, TEXT_BYTES_MAX, Then};
+use super::interface::{
+    CommitOffsets, CommittedOffset, MemberClaim, Outcome, Refusal, TopicPartition,
+};
+use super::record::{Entry, StoredGroup, StoredOffset, subscribed_topics};
+use crate::id::RequestId;
+use crate::time::Timestamp;
+
+impl Group {
+    pub(super) fn on_commit(&mut self, commit: CommitOffsets, desk: &mut Desk<'_>) {
+        if let Err(refusal) = self.check_commit(&commit.member, desk) {
+            return desk.refuse(commit.request, refusal);
+        }
+        let at = desk.now.wall;
+        let mut entries = Vec::new();
+        let mut results = Vec::new();
+        let mut known = self.offsets.len();
+        for (partition, committed) in commit.offsets {
+            let is_new = !self.offsets.contains_key(&partition);
+            let metadata_bytes_max = desk.limits.offset_metadata_bytes_max.min(TEXT_BYTES_MAX);
+            let refusal = if committed.metadata.len() > metadata_bytes_max {
+                Some(Refusal::OffsetMetadataTooLarge)
+            } else if partition.topic.len() > TEXT_BYTES_MAX {
+                Some(Refusal::CommitTooLarge)
+            } else if is_new && known >= desk.limits.group_offsets_max {
+                Some(Refusal::Full)
+            } else {
+                known += usize::from(is_new);
+                let value = Some(StoredOffset { committed, at });
+                entries.push(self.offset_entry(partition.clone(), value));
+                None
+            };
+            results.push((partition, refusal));
+        }
+        let outcome = Outcome::OffsetsCommitted { partitions: results };
+        self.write(commit.request, entries, outcome, desk);
+    }
+
+    fn check_commit(&mut self, claim: &MemberClaim, desk: &Desk<'_>) -> Result<(), Refusal> {
+        if !desk.has_room() {
+            return Err(Refusal::NotAvailable);
+        }
+        let nobody = claim.member.is_empty() && claim.instance.is_none();
+        if claim.generation < 0 && self.phase == Phase::Empty {
+            // A consumer that assigns itself, or an administrator.
+            return Ok(());
+        }
+        if claim.generation < 0 && nobody {
+            return Err(Refusal::UnknownMember);
+        }
+        self.resolve(&claim.member, claim.instance.as_deref())?;
+        if claim.generation != self.generation {
+            return Err(Refusal::IllegalGeneration);
+        }
+        if matches!(self.phase, Phase::Completing { .. }) {
+            return Err(Refusal::RebalanceInProgress);
+        }
+        self.hear(&claim.member, desk);
+        Ok(())
+    }
+
+    /// Writes `entries`, and answers when they are written; at once if there are none.
+    fn write(
+        &mut self,
+        request: RequestId,
+        entries: Vec<Entry>,
+        outcome: Outcome,
+        desk: &mut Desk<'_>,
+    ) {
+        if entries.is_empty() {
+            return desk.reply(request, outcome);
+        }
+        match desk.append(&self.name, entries, Then::reply(request, outcome)) {
+            Ok(()) => self.appends += 1,
+            Err(refusal) => desk.refuse(request, refusal),
+        }
+    }
+
+    fn offset_entry(&self, partition: TopicPartition, value: Option<StoredOffset>) -> Entry {
+        Entry::Offset { group: self.name.clone(), partition, value }
+    }
+
+    /// In the order asked for; all that there are if nothing is.
+    pub(super) fn fetch(
+        &self,
+        partitions: Option<Vec<TopicPartition>>,
+    ) -> Vec<(TopicPartition, Option<CommittedOffset>)> {
+        match partitions {
+            Some(partitions) => partitions
+                .into_iter()
+                .map(|partition| {
+                    let stored = self.offsets.get(&partition);
+                    (partition, stored.map(|stored| stored.committed.clone()))
+                })
+                .collect(),
+            None => self
+                .offsets
+                .iter()
+                .map(|(partition, stored)| (partition.clone(), Some(stored.committed.clone())))
+                .collect(),
+        }
+    }
+
+    /// Forgets the group and its offsets, for a request.
+    pub(super) fn on_delete(&mut self, request: RequestId, desk: &mut Desk<'_>) {
+        if self.phase != Phase::Empty || !self.reserved.is_empty() {
+            return desk.refuse(request, Refusal::NotEmpty);
+        }
+        let mut entries = self.forget(|_, _| true);
+        entries.push(Entry::Group { group: self.name.clone(), value: None });
+        self.write(request, entries, Outcome::Deleted, desk);
+    }
+
+    pub(super) fn on_delete_offsets(
+        &mut self,
+        request: RequestId,
+        partitions: Vec<TopicPartition>,
+        desk: &mut Desk<'_>,
+    ) {
+        if self.phase != Phase::Empty && self.protocol_type != "consumer" {
+            return desk.refuse(request, Refusal::NotEmpty);
+        }
+        let mut entries = Vec::new();
+        let mut results = Vec::new();
+        for partition in partitions {
+            let subscribed = self.is_subscribed(&partition.topic);
+            if !subscribed && self.offsets.contains_key(&partition) {
+                entries.push(self.offset_entry(partition.clone(), None));
+            }
+            results.push((partition, subscribed.then_some(Refusal::Subscribed)));
+        }
+        let outcome = Outcome::OffsetsDeleted { partitions: results };
+        self.write(request, entries, outcome, desk);
+    }
+
+    /// Whether a member reads `topic`. A subscription that cannot be read counts as one to all.
+    fn is_subscribed(&self, topic: &str) -> bool {
+        self.members.values().any(|member| {
+            member.protocols.iter().any(|protocol| {
+                subscribed_topics(&protocol.metadata)
+                    .is_none_or(|topics| topics.iter().any(|name| name == topic))
+            })
+        })
+    }
+
+    /// Topics are gone, and with them what is known of them.
+    pub(super) fn on_topics_deleted(&mut self, topics: &[String], desk: &mut Desk<'_>) {
+        let entries = self.forget(|partition, _| topics.contains(&partition.topic));
+        self.append_forgotten(entries, desk);
+    }
+
+    /// Forgets offsets whose time has passed: those of a group without members, from when the
+    /// last one left, or from their commit where there never was one. KIP-211. `today` is a wall
+    /// clock that does not jump forward.
+    pub(super) fn expire(&mut self, today: Timestamp, desk: &mut Desk<'_>) {
+        if self.phase != Phase::Empty || !self.reserved.is_empty() || self.appends > 0 {
+            return;
+        }
+        let kept = i64::try_from(desk.limits.offsets_retention.as_millis()).unwrap_or(i64::MAX);
+        let horizon = Timestamp(today.0.saturating_sub(kept));
+        let left = if self.protocol_type.is_empty() { Timestamp::NONE } else { self.since };
+        let mut entries = self.forget(|_, stored| stored.at.max(left) <= horizon);
+        if entries.len() == self.offsets.len() && self.generation > 0 {
+            entries.push(Entry::Group { group: self.name.clone(), value: None });
+        }
+        self.append_forgotten(entries, desk);
+    }
+
+    /// Nobody waits for it; what does not fit or is refused is forgotten another time.
+    fn append_forgotten(&mut self, entries: Vec<Entry>, desk: &mut Desk<'_>) {
+        if !entries.is_empty() && desk.append(&self.name, entries, Then::default()).is_ok() {
+            self.appends += 1;
+        }
+    }
+
+    fn forget(&self, which: impl Fn(&TopicPartition, &StoredOffset) -> bool) -> Vec<Entry> {
+        self.offsets
+            .iter()
+            .filter(|(partition, stored)| which(partition, stored))
+            .map(|(partition, _)| self.offset_entry(partition.clone(), None))
+            .collect()
+    }
+
+    /// Takes over what a committed record says of this group's offsets.
+    pub(super) fn fold_offset(&mut self, partition: TopicPartition, value: Option<StoredOffset>) {
+        match value {
+            Some(stored) => self.offsets.insert(partition, stored),
+            None => self.offsets.remove(&partition),
+        };
+    }
+
+    /// The group is forgotten by a committed record: so is everything but who joined since.
+    pub(super) fn fold_forgotten(&mut self) {
+        if self.phase == Phase::Empty {
+            self.generation = 0;
+            self.protocol_type = String::new();
+        }
+    }
+
+    /// Takes over what a replayed record says of this group.
+    pub(super) fn fold_group(&mut self, value: Option<StoredGroup>, desk: &Desk<'_>) {
+        match value {
+            Some(stored) => self.restore(stored, desk.now.monotonic),
+            None => {
+                let forgotten = StoredGroup { since: desk.now.wall, ..StoredGroup::default() };
+                self.restore(forgotten, desk.now.monotonic);
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Runs the recorded stories of the group coordinator: `scripts/group/*`.
+//!
+//! A script is a story in comments, then blocks: commands, `---`, and what they led to, up to an
+//! empty line. A command in parentheses is carried out without being reported.
+//! `UPDATE_GOLDENFILES=1` writes the reports anew; the review of the diff is the assertion.
+//!
+//! ```text
+//! elected | replay | resign | crash         the log survives a crash; appends in flight do not
+//! join G C [v=5] [new] [instance=I] [protocols=p,q] [topics=t,u] [session=10s] [rebalance=60s]
+//! sync G C [gen=N] [C=text ...]             the leader's assignments
+//! heartbeat G C [gen=N] [member=C#2] | leave G C ...
+//! commit G C|- [gen=N] [meta=text] T-P=O ... | fetch G [T-P ...]
+//! describe G | list [state ...] | delete G | delete-offsets G T-P ... | topics-deleted T ...
+//! log [refuse] [one]                        the log takes (or refuses) what waits for it
+//! wait 10s | cancel rN | status
+//! ```
+
+#[path = "group_scripts/coordinator.rs"]
+mod coordinator;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use coordinator::Coordinator;
+
+#[test]
+fn every_story_ends_as_it_was_recorded() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts/group");
+    let mut paths: Vec<_> =
+        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(paths.len() > 5, "the stories are found");
+    for path in paths {
+        let recorded = fs::read_to_string(&path).unwrap();
+        assert!(recorded.starts_with("# "), "{} begins with its story", path.display());
+        let played = play(&recorded);
+        if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
+            fs::write(&path, played).unwrap();
+        } else {
+            assert_eq!(recorded, played, "{} ends otherwise", path.display());
+        }
+    }
+}
+
+fn play(script: &str) -> String {
+    let mut coordinator = Coordinator::new();
+    let mut played = String::new();
+    for block in script.trim_end().split("\n\n") {
+        let commands = block.split("\n---").next().unwrap_or_default();
+        let mut report = String::new();
+        let mut reports = false;
+        for line in commands.lines() {
+            let _ = writeln!(played, "{line}");
+            if line.starts_with('#') || line.is_empty() {
+                continue;
+            }
+            let quiet = line.strip_prefix('(').and_then(|line| line.strip_suffix(')'));
+            let lines = coordinator.run(quiet.unwrap_or(line));
+            if quiet.is_none() {
+                reports = true;
+                lines.iter().for_each(|line| {
+                    let _ = writeln!(report, "{line}");
+                });
+            }
+        }
+        if reports {
+            let _ = write!(played, "---\n{report}");
+        }
+        played.push('\n');
+    }
+    let end = played.trim_end().len();
+    played.truncate(end + 1);
+    played
+}
