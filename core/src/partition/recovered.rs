@@ -11,6 +11,7 @@ use super::producers::Producers;
 use crate::batch::{Header, TimestampType};
 use crate::codec;
 use crate::id::Offset;
+use crate::mutant;
 use crate::segment::checkpoint::{self, EnvelopeError};
 use crate::time::Timestamp;
 
@@ -126,6 +127,10 @@ impl Recovered {
         self.log_start = self.log_start.max(offset);
         self.end = self.end.max(self.log_start);
         self.leader_epochs.raise_start(self.log_start);
+        // zoo E7: a producer's sequence dies with its last record.
+        if mutant!("state-dies-with-log") {
+            self.producers.forget_below(self.log_start);
+        }
         let gone = self.segments.windows(2).take_while(|pair| pair[1].base <= self.log_start);
         let gone = gone.count();
         self.segments.drain(..gone);

@@ -1,0 +1,288 @@
+//! What a leader does with a batch, a waiting reader and a request to delete: accept or refuse,
+//! stamp, write, answer when it is true.
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use super::interface::{Acks, Effect, LogOp, Outcome, Produce, Refusal, Wait};
+use super::producers::{Appended, Verdict};
+use super::waiting::{Kind, Release, Waiter};
+use super::{Answer, InFlight, Replica, State, reply};
+use crate::batch::Header;
+use crate::id::{LeaderEpoch, Offset, RequestId};
+use crate::segment::frame::FRAME_HEADER_BYTES;
+use crate::time::{Now, Timestamp};
+use crate::{mutant, reached};
+
+/// A full table of producers is searched at most so often.
+const FULL_SEARCH_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Replica {
+    pub(super) fn on_produce(&mut self, now: Now, produce: Produce, effects: &mut Vec<Effect>) {
+        if let Err(refusal) = self.admit(produce.acks) {
+            reply(produce.request, Outcome::Refused(refusal), effects);
+            return;
+        }
+        match self.log.producers.judge(produce.batch.header()) {
+            Verdict::Refuse(refusal) => {
+                reply(produce.request, Outcome::Refused(refusal), effects);
+            }
+            Verdict::Duplicate(original) => self.answer_duplicate(&produce, original, effects),
+            Verdict::Append if !self.knows_or_has_room(now, produce.batch.header()) => {
+                reached!("producers-full");
+                reply(produce.request, Outcome::Refused(Refusal::Busy), effects);
+            }
+            Verdict::Append => self.append(now, produce, effects),
+        }
+    }
+
+    fn admit(&self, acks: Acks) -> Result<(), Refusal> {
+        if self.state == State::Halted {
+            return Err(Refusal::Storage);
+        }
+        if !self.is_leader() {
+            return Err(Refusal::NotLeader);
+        }
+        let needed = match acks {
+            Acks::None | Acks::Leader => 0,
+            Acks::All => self.config.in_sync_min,
+            Acks::AtLeast(copies) => self.config.in_sync_min.max(copies),
+        };
+        if self.in_sync.count() < usize::from(needed) {
+            reached!("not-enough-replicas");
+            return Err(Refusal::NotEnoughReplicas);
+        }
+        if self.waiting.len() >= self.limits.waiting_max {
+            reached!("waiting-full");
+            return Err(Refusal::Busy);
+        }
+        Ok(())
+    }
+
+    fn answer_duplicate(
+        &mut self,
+        produce: &Produce,
+        original: Appended,
+        effects: &mut Vec<Effect>,
+    ) {
+        let end = original.last_offset.plus(1);
+        // zoo E3: the answer names a record that is not the producer's.
+        let wrong = mutant!("cached-wrong-offset");
+        let base = if wrong { original.last_offset } else { original.base_offset };
+        let kind = Kind::Produce { base, append_time: original.append_time };
+        if self.high_watermark < end {
+            reached!("duplicate-of-a-batch-in-flight");
+        } else {
+            reached!("duplicate-of-a-committed-batch");
+        }
+        // zoo E4: what is remembered is not what is stored.
+        if mutant!("state-before-append") {
+            reply(produce.request, kind.outcome(self.log.log_start), effects);
+            return;
+        }
+        self.answer_when_stored(produce, end, kind, effects);
+    }
+
+    /// Whether the batch's producer, if it has one, is known or can be remembered.
+    fn knows_or_has_room(&mut self, now: Now, header: &Header) -> bool {
+        let id = header.producer_id();
+        if !id.is_some() || self.log.producers.producer(id).is_some() {
+            return true;
+        }
+        let full = |replica: &Self| replica.log.producers.len() >= replica.limits.producers_max;
+        if full(self) && self.full_until <= now.monotonic {
+            self.expire_producers(now, self.limits.producer_expiration_short);
+            self.full_until = now.monotonic + FULL_SEARCH_INTERVAL;
+        }
+        !full(self)
+    }
+
+    fn append(&mut self, now: Now, mut produce: Produce, effects: &mut Vec<Effect>) {
+        let mut append_time = None;
+        if self.config.log_append_time {
+            let fallen = mutant!("append-time-falls");
+            let time = if fallen { now.wall } else { now.wall.max(self.log.append_time) };
+            if now.wall < self.log.append_time {
+                reached!("append-time-held");
+            }
+            produce.batch.set_log_append_time(time);
+            append_time = Some(time);
+        }
+        let frame_bytes = (FRAME_HEADER_BYTES + produce.batch.len()) as u64;
+        if self.is_roll_due(now, frame_bytes, produce.batch.header()) {
+            self.roll(effects);
+        }
+        if self.log.segments.last().is_none_or(|active| active.bytes == 0) {
+            self.active_since = now.monotonic;
+        }
+        let base = self.log.end;
+        produce.batch.stamp(base, self.leader_epoch());
+        // A date from a clock that has jumped would let the producer expire when it is set back.
+        let seen = if self.wall_clock.is_trusted() { now.wall } else { Timestamp::NONE };
+        self.log
+            .append(produce.batch.header(), frame_bytes, seen)
+            .expect("a leader appends at the end of its log");
+        self.log_bytes += frame_bytes;
+        let end = self.log.end;
+        self.readable.append(end, produce.batch.len() as u64);
+        if self.expiry_at.is_none() {
+            self.plan_expiry(now);
+        }
+        let op = LogOp::Append { batch: produce.batch.clone(), levels: produce.levels };
+        self.write(op, None, effects);
+        let kind = Kind::Produce { base, append_time };
+        // zoo B4: the answer does not wait for the disk.
+        if mutant!("answer-before-written") && produce.acks != Acks::None {
+            reply(produce.request, kind.outcome(self.log.log_start), effects);
+            return;
+        }
+        self.answer_when_stored(&produce, end, kind, effects);
+    }
+
+    /// Whether the active segment ends before a batch of so many bytes. Kafka's
+    /// `LogSegment.shouldRoll`, but by the age of the segment on a clock that does not jump.
+    fn is_roll_due(&self, now: Now, frame_bytes: u64, header: &Header) -> bool {
+        let Some(active) = self.log.segments.last().filter(|active| active.bytes > 0) else {
+            return false;
+        };
+        let age = now.monotonic.saturating_since(self.active_since);
+        let last = self.log.end.plus(i64::from(header.last_offset_delta()));
+        if active.bytes + frame_bytes > self.config.segment_bytes_max {
+            reached!("roll-by-size");
+            true
+        } else if age >= self.config.segment_time_max {
+            reached!("roll-by-age");
+            true
+        } else {
+            // Indexes count offsets from the base in 31 bits.
+            last.0 - active.base.0 > i64::from(i32::MAX)
+        }
+    }
+
+    fn roll(&mut self, effects: &mut Vec<Effect>) {
+        let base = self.log.end;
+        self.log.roll(base).expect("the active segment holds something");
+        let snapshot = self.log.to_snapshot();
+        self.write(LogOp::Roll { base, snapshot }, None, effects);
+    }
+
+    fn answer_when_stored(
+        &mut self,
+        produce: &Produce,
+        end: Offset,
+        kind: Kind,
+        effects: &mut Vec<Effect>,
+    ) {
+        let (release, stored) = match produce.acks {
+            Acks::None => return,
+            Acks::Leader => (Release::Durable(end), self.durable_end >= end),
+            Acks::All | Acks::AtLeast(_) => (Release::Committed(end), self.high_watermark >= end),
+        };
+        if stored {
+            reply(produce.request, kind.outcome(self.log.log_start), effects);
+        } else {
+            let waiter = Waiter { release, until: produce.until, kind };
+            self.waiting.insert(produce.request, waiter);
+        }
+    }
+
+    pub(super) fn on_wait(&mut self, now: Now, wait: Wait, effects: &mut Vec<Effect>) {
+        if let Err(refusal) = self.admit(Acks::None) {
+            reply(wait.request, Outcome::Refused(refusal), effects);
+            return;
+        }
+        let (start, high_watermark) = (self.log.log_start, self.high_watermark);
+        if wait.beyond < start || wait.beyond > self.log.end {
+            let refusal = Refusal::OffsetOutOfRange { start, high_watermark };
+            reply(wait.request, Outcome::Refused(refusal), effects);
+            return;
+        }
+        let target = self
+            .readable
+            .total_below(wait.beyond)
+            .map_or(0, |total| total.saturating_add(wait.bytes_min.max(1)));
+        // zoo K3: who registers without looking sleeps through what has already come.
+        let looks = !mutant!("lost-wakeup-in-purgatory");
+        let is_readable = target <= self.readable.committed_total();
+        if (is_readable && looks) || wait.until <= now.monotonic {
+            reply(wait.request, Outcome::Advanced, effects);
+            return;
+        }
+        let kind = Kind::Read { beyond: wait.beyond };
+        let release = Release::Bytes(target);
+        self.waiting.insert(wait.request, Waiter { release, until: wait.until, kind });
+    }
+
+    pub(super) fn on_delete_records(
+        &mut self,
+        request: RequestId,
+        before: Option<Offset>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let (start, high_watermark) = (self.log.log_start, self.high_watermark);
+        let before = before.unwrap_or(high_watermark);
+        let refusal = match self.admit(Acks::None) {
+            Err(refusal) => Some(refusal),
+            Ok(()) if !self.config.delete && self.config.compact => Some(Refusal::NotDeletable),
+            Ok(()) if before < Offset::ZERO || before > high_watermark => {
+                Some(Refusal::OffsetOutOfRange { start, high_watermark })
+            }
+            Ok(()) => None,
+        };
+        if let Some(refusal) = refusal {
+            reply(request, Outcome::Refused(refusal), effects);
+            return;
+        }
+        match before.cmp(&start) {
+            Ordering::Greater => self.delete_before(before, Some(request), effects),
+            // The start may still be on its way to the disk: then the answer waits for it.
+            Ordering::Less | Ordering::Equal => match self.writes.back() {
+                Some(&last) => {
+                    let answers = Some(Answer::DeleteRecords(request, start));
+                    self.writes.push_back(InFlight { answers, ..last });
+                }
+                None => reply(request, Outcome::RecordsDeleted { log_start: start }, effects),
+            },
+        }
+    }
+
+    /// Raises the log start to `start`, at most the high watermark. Readers are told at once, so
+    /// that nobody is sent to a segment that storage is about to remove.
+    pub(super) fn delete_before(
+        &mut self,
+        start: Offset,
+        request: Option<RequestId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let is_all = start == self.log.end;
+        if is_all && self.log.segments.last().is_some_and(|active| active.bytes > 0) {
+            reached!("active-segment-deleted");
+            self.roll(effects);
+        }
+        self.log.delete_before(start);
+        self.log_bytes = self.log.bytes();
+        let answers = request.map(|request| Answer::DeleteRecords(request, start));
+        self.write(LogOp::DeleteBefore { offset: start }, answers, effects);
+        for request in self.waiting.readers_below(start) {
+            self.waiting.remove(request);
+            reply(request, Outcome::Advanced, effects);
+        }
+    }
+
+    pub(super) fn on_epoch_end(
+        &mut self,
+        request: RequestId,
+        epoch: LeaderEpoch,
+        effects: &mut Vec<Effect>,
+    ) {
+        let outcome = match self.admit(Acks::None) {
+            Err(Refusal::Busy) | Ok(()) => {
+                let epochs = &self.log.leader_epochs;
+                let end = epochs.end_of(epoch, self.leader_epoch(), self.log.end);
+                Outcome::EpochEnd { end }
+            }
+            Err(refusal) => Outcome::Refused(refusal),
+        };
+        reply(request, outcome, effects);
+    }
+}

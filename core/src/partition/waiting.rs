@@ -1,0 +1,139 @@
+//! Requests that wait, by what they wait for: an offset on this disk, an offset on every in-sync
+//! disk, bytes to read, or the time that runs out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::interface::Outcome;
+use crate::id::{Offset, RequestId};
+use crate::time::{Instant, Timestamp};
+
+/// What releases a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Release {
+    /// Everything below is on this replica's disk.
+    Durable(Offset),
+    /// Everything below is committed.
+    Committed(Offset),
+    /// The total of committed bytes reaches this.
+    Bytes(u64),
+}
+
+/// Who waits, and what it will be told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiter {
+    pub(super) release: Release,
+    pub(super) until: Instant,
+    pub(super) kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Produce { base: Offset, append_time: Option<Timestamp> },
+    Read { beyond: Offset },
+}
+
+impl Kind {
+    pub(super) fn outcome(self, log_start: Offset) -> Outcome {
+        match self {
+            Self::Produce { base, append_time } => {
+                Outcome::Produced { base, append_time, log_start }
+            }
+            Self::Read { .. } => Outcome::Advanced,
+        }
+    }
+}
+
+/// Every waiting request stands in `waiters`, in `untils`, and in the index of its release.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waiting {
+    waiters: BTreeMap<RequestId, Waiter>,
+    untils: BTreeSet<(Instant, RequestId)>,
+    durable: BTreeSet<(Offset, RequestId)>,
+    committed: BTreeSet<(Offset, RequestId)>,
+    bytes: BTreeSet<(u64, RequestId)>,
+}
+
+impl Waiting {
+    pub(super) fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// Panics if `request` waits already: ids are unique within a shard's life.
+    pub(super) fn insert(&mut self, request: RequestId, waiter: Waiter) {
+        let before = self.waiters.insert(request, waiter);
+        assert!(before.is_none(), "request {request} waits already");
+        self.untils.insert((waiter.until, request));
+        match waiter.release {
+            Release::Durable(offset) => self.durable.insert((offset, request)),
+            Release::Committed(offset) => self.committed.insert((offset, request)),
+            Release::Bytes(total) => self.bytes.insert((total, request)),
+        };
+    }
+
+    pub(super) fn remove(&mut self, request: RequestId) -> Option<Waiter> {
+        let waiter = self.waiters.remove(&request)?;
+        self.untils.remove(&(waiter.until, request));
+        match waiter.release {
+            Release::Durable(offset) => self.durable.remove(&(offset, request)),
+            Release::Committed(offset) => self.committed.remove(&(offset, request)),
+            Release::Bytes(total) => self.bytes.remove(&(total, request)),
+        };
+        Some(waiter)
+    }
+
+    /// The next request that these ends release: producers in the order of the log, then readers.
+    pub(super) fn release(
+        &mut self,
+        durable_end: Offset,
+        high_watermark: Offset,
+        committed_total: u64,
+    ) -> Option<(RequestId, Waiter)> {
+        let durable = self.durable.first().filter(|(offset, _)| *offset <= durable_end);
+        let committed = self.committed.first().filter(|(offset, _)| *offset <= high_watermark);
+        let first = match (durable, committed) {
+            (Some(durable), Some(committed)) => Some(durable.min(committed)),
+            (durable, committed) => durable.or(committed),
+        };
+        let bytes = self.bytes.first().filter(|(total, _)| *total <= committed_total);
+        let request = first.map(|&(_, id)| id).or_else(|| bytes.map(|&(_, id)| id))?;
+        self.remove(request).map(|waiter| (request, waiter))
+    }
+
+    /// The next request whose time has run out.
+    pub(super) fn time_out(&mut self, now: Instant) -> Option<(RequestId, Waiter)> {
+        let &(_, request) = self.untils.first().filter(|(until, _)| *until <= now)?;
+        self.remove(request).map(|waiter| (request, waiter))
+    }
+
+    /// The first request, whatever it waits for.
+    pub(super) fn pop(&mut self) -> Option<(RequestId, Waiter)> {
+        let (&request, _) = self.waiters.first_key_value()?;
+        self.remove(request).map(|waiter| (request, waiter))
+    }
+
+    /// Readers that have seen less than everything below `offset`.
+    pub(super) fn readers_below(&self, offset: Offset) -> Vec<RequestId> {
+        let below =
+            |waiter: &Waiter| matches!(waiter.kind, Kind::Read { beyond } if beyond < offset);
+        let readers = self.waiters.iter().filter(|(_, waiter)| below(waiter));
+        readers.map(|(&request, _)| request).collect()
+    }
+
+    pub(super) fn first_until(&self) -> Option<Instant> {
+        self.untils.first().map(|&(until, _)| until)
+    }
+
+    /// Panics if the indexes disagree, or if somebody waits for what is there.
+    pub(super) fn check(&self, durable_end: Offset, high_watermark: Offset, committed_total: u64) {
+        let indexed = self.durable.len() + self.committed.len() + self.bytes.len();
+        assert_eq!((self.waiters.len(), self.untils.len()), (indexed, indexed));
+        for (request, waiter) in &self.waiters {
+            let missing = match waiter.release {
+                Release::Durable(offset) => durable_end < offset,
+                Release::Committed(offset) => high_watermark < offset,
+                Release::Bytes(total) => committed_total < total,
+            };
+            assert!(missing, "request {request} waits for what is there: {waiter:?}");
+        }
+    }
+}
