@@ -46,9 +46,9 @@ impl Pool {
     /// Waits for the permit. Never more than the whole pool, or it would wait for ever.
     pub(crate) fn take(&self, bytes: usize) -> Granting {
         let (pool, bytes) = (Arc::clone(&self.bytes), self.clamp(bytes));
-        Box::pin(async move {
-            pool.acquire_many_owned(bytes).await.expect("the pool is never closed")
-        })
+        Box::pin(
+            async move { pool.acquire_many_owned(bytes).await.expect("the pool is never closed") },
+        )
     }
 
     /// Bytes that are taken at this moment.

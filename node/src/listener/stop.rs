@@ -60,7 +60,10 @@ impl Stop {
     }
 
     pub(crate) fn ear(self: &Arc<Self>) -> Ear {
-        Ear { stop: Arc::clone(self), changed: Box::pin(Arc::clone(&self.changed).notified_owned()) }
+        Ear {
+            stop: Arc::clone(self),
+            changed: Box::pin(Arc::clone(&self.changed).notified_owned()),
+        }
     }
 }
 
