@@ -29,12 +29,16 @@ use self::record::Entry;
 use crate::batch::{Batch, Records};
 use crate::id::RequestId;
 use crate::machine::Machine;
-use crate::reached;
 use crate::time::{Instant, Now, Timestamp};
+use crate::{mutant, reached};
 
 /// How often offsets are looked through for those whose time has passed. Kafka's
 /// `offsets.retention.check.interval.ms`.
 pub const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
+
+/// A step that comes so long after a deadline shows that this node itself was paused. It blames
+/// nobody for a silence that may have been its own.
+pub const PAUSE_MIN: Duration = Duration::from_secs(1);
 
 /// The coordinator of the groups of one offsets partition.
 #[derive(Clone, Debug)]
@@ -265,8 +269,8 @@ impl Groups {
     fn admit(&self, group: &str, may_be_empty: bool) -> Result<(), Refusal> {
         match self.role {
             Role::Idle => Err(Refusal::NotCoordinator),
-            Role::Loading => Err(Refusal::Loading),
-            Role::Leading { .. } => {
+            Role::Loading if !mutant!("serve-before-load") => Err(Refusal::Loading),
+            Role::Loading | Role::Leading { .. } => {
                 let named = may_be_empty || !group.is_empty();
                 let short = group.len() <= TEXT_BYTES_MAX;
                 if named && short { Ok(()) } else { Err(Refusal::InvalidGroup) }
@@ -431,6 +435,17 @@ impl Groups {
         }
     }
 
+    /// After a pause of this node everybody gets a whole session, counted from when it can hear
+    /// again.
+    fn forgive_after_pause(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let due = self.deadlines.first().map(|(deadline, _)| *deadline);
+        let leads = matches!(self.role, Role::Leading { .. });
+        if leads && due.is_some_and(|due| due + PAUSE_MIN < now.monotonic) {
+            reached!("coordinator-was-paused");
+            self.on_every_group(now, effects, |group, desk| group.forgive(desk.now.monotonic));
+        }
+    }
+
     fn on_every_group(
         &mut self,
         now: Now,
@@ -455,6 +470,7 @@ impl Machine for Groups {
     const TICK: Input = Input::Tick;
 
     fn step(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+        self.forgive_after_pause(now, effects);
         match input {
             Input::Elected { .. } => self.on_elected(effects),
             Input::Resigned => self.on_resigned(effects),

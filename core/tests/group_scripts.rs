@@ -12,7 +12,7 @@
 //! commit G C|- [gen=N] [meta=text] T-P=O ... | fetch G [T-P ...]
 //! describe G | list [state ...] | delete G | delete-offsets G T-P ... | topics-deleted T ...
 //! log [refuse] [one]                        the log takes (or refuses) what waits for it
-//! wait 10s | cancel rN | status
+//! wait 10s | cancel rN | status             pause 60s: the coordinator itself is away
 //! ```
 
 #[path = "group_scripts/coordinator.rs"]

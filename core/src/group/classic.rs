@@ -12,6 +12,9 @@ use crate::id::RequestId;
 use crate::reached;
 use crate::time::{Instant, Timestamp};
 
+/// How long an id that was handed out is kept after the coordinator was away.
+const FORGIVEN: Duration = Duration::from_secs(6);
+
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) name: String,
@@ -111,6 +114,20 @@ impl Group {
         let ids: Vec<_> = self.members.keys().cloned().collect();
         for id in ids {
             self.change(&id, |member| member.heard = now);
+        }
+    }
+
+    /// The coordinator itself was away until `now`: whatever should have come meanwhile may still
+    /// come.
+    pub(super) fn forgive(&mut self, now: Instant) {
+        self.hear_everybody(now);
+        for (id, until) in std::mem::take(&mut self.reserved) {
+            self.sessions.remove(&(until, id.clone()));
+            self.reserve(&id, until.max(now + FORGIVEN));
+        }
+        match &mut self.phase {
+            Phase::Empty | Phase::Stable => {}
+            Phase::Preparing { since, .. } | Phase::Completing { since, .. } => *since = now,
         }
     }
 

@@ -6,6 +6,7 @@ use super::interface::{AppendId, Effect, GroupLimits, Outcome, Refusal};
 use super::record::Entry;
 use crate::batch::{BatchBuilder, Codec};
 use crate::id::RequestId;
+use crate::mutant;
 use crate::time::Now;
 
 /// An append may not be larger, whatever asks for it: far below a segment, far above any use.
@@ -93,7 +94,7 @@ impl Desk<'_> {
         &mut self,
         group: &str,
         entries: Vec<Entry>,
-        then: Then,
+        mut then: Then,
     ) -> Result<(), Refusal> {
         let mut builder = BatchBuilder::new(Codec::None);
         for entry in &entries {
@@ -105,6 +106,11 @@ impl Desk<'_> {
         }
         let append = self.state.next_append;
         self.state.next_append = AppendId(append.0 + 1);
+        if mutant!("group-answer-before-log")
+            && let Some((request, outcome)) = then.reply.take()
+        {
+            self.reply(request, outcome);
+        }
         if let Some((request, _)) = &then.reply {
             self.hold(*request, Waiter::Append(append));
         }

@@ -7,7 +7,8 @@ use super::interface::{
     CommitOffsets, CommittedOffset, MemberClaim, Outcome, Refusal, TopicPartition,
 };
 use super::record::{Entry, StoredGroup, StoredOffset, subscribed_topics};
-use crate::id::RequestId;
+use crate::id::{LeaderEpoch, RequestId};
+use crate::mutant;
 use crate::time::Timestamp;
 
 impl Group {
@@ -149,6 +150,9 @@ impl Group {
 
     /// Topics are gone, and with them what is known of them.
     pub(super) fn on_topics_deleted(&mut self, topics: &[String], desk: &mut Desk<'_>) {
+        if mutant!("offsets-outlive-topic") {
+            return;
+        }
         let entries = self.forget(|partition, _| topics.contains(&partition.topic));
         self.append_forgotten(entries, desk);
     }
@@ -157,7 +161,8 @@ impl Group {
     /// last one left, or from their commit where there never was one. KIP-211. `today` is a wall
     /// clock that does not jump forward.
     pub(super) fn expire(&mut self, today: Timestamp, desk: &mut Desk<'_>) {
-        if self.phase != Phase::Empty || !self.reserved.is_empty() || self.appends > 0 {
+        let in_use = self.phase != Phase::Empty || !self.reserved.is_empty() || self.appends > 0;
+        if in_use && !mutant!("offsets-expire-in-use") {
             return;
         }
         let kept = i64::try_from(desk.limits.offsets_retention.as_millis()).unwrap_or(i64::MAX);
@@ -188,7 +193,12 @@ impl Group {
     /// Takes over what a committed record says of this group's offsets.
     pub(super) fn fold_offset(&mut self, partition: TopicPartition, value: Option<StoredOffset>) {
         match value {
-            Some(stored) => self.offsets.insert(partition, stored),
+            Some(mut stored) => {
+                if mutant!("commit-epoch-forgotten") {
+                    stored.committed.leader_epoch = LeaderEpoch(-1);
+                }
+                self.offsets.insert(partition, stored)
+            }
             None => self.offsets.remove(&partition),
         };
     }

@@ -5,7 +5,7 @@ use super::desk::{Desk, TEXT_BYTES_MAX, Then, Waiter};
 use super::interface::{Join, Joined, Leaving, Outcome, Refusal, Sync};
 use super::member::{Member, Waits, protocols_bytes};
 use crate::id::RequestId;
-use crate::reached;
+use crate::{mutant, reached};
 
 impl Group {
     pub(super) fn on_join(&mut self, join: Join, desk: &mut Desk<'_>) {
@@ -172,6 +172,9 @@ impl Group {
         if self.phase == Phase::Stable && unchanged {
             reached!("static-member-returns");
             let joined = self.rejoined(&id, old, join.skip_assignment);
+            if mutant!("static-double-owner") {
+                return desk.reply(join.request, Outcome::Joined(joined));
+            }
             let then = Then::reply(join.request, Outcome::Joined(joined));
             return self.append_self(then, desk);
         }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::frame::{FRAME_FRONT_BYTES, FRAME_HEADER_BYTES, Frame, FrameFlaw, FrameHeader};
 use crate::batch::Header;
 use crate::id::{LeaderEpoch, Offset, PartitionId};
+use crate::mutant;
 
 /// How far to look into each frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +117,7 @@ impl Scan {
             return Ok(None);
         };
         // A frame of another log is not worth waiting for.
-        if frame.partition != self.partition {
+        if frame.partition != self.partition && !mutant!("misdirected-write") {
             return Err(FrameFlaw::Partition { found: frame.partition });
         }
         if frame.base_offset != self.next_offset {

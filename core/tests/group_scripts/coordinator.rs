@@ -124,6 +124,10 @@ impl Coordinator {
             "resign" => self.step(Input::Resigned),
             "replay" => self.replay(),
             "wait" => self.wait(duration(words.plain[1])),
+            "pause" => {
+                self.now = self.now + duration(words.plain[1]);
+                self.step(Input::Tick)
+            }
             "log" => self.answer_log(&words),
             "status" => {
                 let status = self.groups.status();
