@@ -1,1 +1,12 @@
-//! Placeholder.
+//! The world of processes: the released binary on real sockets, disks and clocks, driven by other
+//! people's clients and by faults that only a kernel can give.
+//!
+//! What fails here and passes in simulation is a hole in the simulator, and counts as a second bug.
+
+pub mod clients;
+pub mod kill_nine;
+pub mod probe;
+pub mod process;
+pub mod robustness;
+pub mod stopwatch;
+pub mod wire;

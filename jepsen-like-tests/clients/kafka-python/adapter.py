@@ -1,0 +1,185 @@
+"""kafka-python behind the adapter protocol of ../README.md."""
+
+import base64
+import json
+import sys
+import time
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
+
+
+def to_bytes(text):
+    return None if text is None else base64.b64decode(text)
+
+
+def to_text(value):
+    return None if value is None else base64.b64encode(value).decode()
+
+
+def emit(**line):
+    print(json.dumps(line), flush=True)
+
+
+def produce(p):
+    producer = KafkaProducer(
+        bootstrap_servers=p["bootstrap"], linger_ms=50,
+        acks="all" if p["acks"] == "all" else int(p["acks"]),
+        compression_type=None if p["codec"] == "none" else p["codec"],
+        enable_idempotence=p.get("idempotent", False),
+        max_request_size=p.get("max_bytes", 1_048_576))
+    sent = []
+    for line in sys.stdin:
+        r = json.loads(line)
+        try:
+            sent.append(producer.send(
+                p["topic"], to_bytes(r["v"]), to_bytes(r["k"]), partition=r["p"],
+                timestamp_ms=r["t"], headers=[(n, to_bytes(v)) for n, v in r["h"]]))
+        except Exception as error:
+            sent.append(error)
+    producer.flush(30)
+    for one in sent:
+        try:
+            if isinstance(one, Exception):
+                raise one
+            m = one.get(30)
+            emit(p=m.partition, o=m.offset)
+        except Exception as error:
+            emit(error=repr(error))
+    producer.close()
+
+
+def consumer(p, *topics, **more):
+    return KafkaConsumer(*topics, bootstrap_servers=p["bootstrap"], enable_auto_commit=False,
+                         auto_offset_reset="earliest", max_partition_fetch_bytes=4_000_000,
+                         **more)
+
+
+def consume(p):
+    c = consumer(p)
+    every = [TopicPartition(topic, number)
+             for topic in p["topics"] for number in c.partitions_for_topic(topic)]
+    c.assign(every)
+    c.seek_to_beginning(*every)
+    starts, ends = c.beginning_offsets(every), c.end_offsets(every)
+    left = {tp for tp in every if starts[tp] < ends[tp]}
+    deadline = time.time() + 60
+    while left and time.time() < deadline:
+        for tp, records in c.poll(500).items():
+            for r in records:
+                emit(topic=r.topic, p=r.partition, o=r.offset, k=to_text(r.key),
+                     v=to_text(r.value), h=[[n, to_text(v)] for n, v in r.headers],
+                     t=r.timestamp)
+            if records[-1].offset + 1 >= ends[tp]:
+                left.discard(tp)
+    c.close()
+    if left:
+        raise SystemExit(f"still expecting {left}")
+
+
+def lookup(p):
+    c = consumer(p)
+    tp = TopicPartition(p["topic"], 0)
+    for t in p["times"]:
+        found = c.offsets_for_times({tp: t})[tp]
+        emit(t=t, o=found.offset if found else -1)
+    c.close()
+
+
+def group(p):
+    members = [consumer(p, p["topic"], group_id=p["group"], session_timeout_ms=10_000,
+                        heartbeat_interval_ms=500) for _ in range(p["members"])]
+    ready, seen, deadline, quiet = False, 0, time.time() + 40, None
+    while time.time() < min(deadline, quiet or deadline):
+        for i, m in enumerate(members):
+            for records in m.poll(50).values():
+                for r in records:
+                    seen += 1
+                    emit(member=i, p=r.partition, o=r.offset)
+        if not ready and all(m.assignment() for m in members):
+            ready = True
+            emit(ready=True)
+        if seen >= p["count"] and quiet is None:
+            quiet = time.time() + 0.5
+    for m in members:
+        if m.assignment():
+            m.commit()
+    for m in members:
+        m.close(autocommit=False)
+
+
+def admin(p):
+    a = KafkaAdminClient(bootstrap_servers=p["bootstrap"])
+    topic = p["topic"]
+
+    def partitions():
+        time.sleep(0.5)
+        return len(a.describe_topics([topic])[0]["partitions"])
+
+    def config():
+        time.sleep(0.2)
+        found = a.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+        text = json.dumps(found, default=lambda o: getattr(o, "__dict__", repr(o)))
+        return found, text
+
+    def retention(value):
+        return value in config()[1]
+
+    def alter(value):
+        a.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic,
+                                        {"retention.ms": value})])
+        return retention(value)
+
+    def refused(action, name):
+        try:
+            action()
+        except Exception as error:
+            return name in repr(error)
+        return False
+
+    def create():
+        return a.create_topics([NewTopic(topic, 3, 1, topic_configs={"retention.ms": "86400000"})])
+
+    def delete_records():
+        producer = KafkaProducer(bootstrap_servers=p["bootstrap"])
+        for _ in range(5):
+            producer.send(topic, b"x", partition=0).get(20)
+        producer.close()
+        tp = TopicPartition(topic, 0)
+        a.delete_records({tp: 3})
+        c = consumer(p)
+        edges = c.beginning_offsets([tp])[tp], c.end_offsets([tp])[tp]
+        c.close()
+        return edges == (3, 5)
+
+    def gone():
+        for _ in range(20):
+            if topic not in a.list_topics():
+                return True
+            time.sleep(0.1)
+        return False
+
+    steps = [
+        ("create", lambda: create() is not None),
+        ("create again", lambda: refused(create, "TopicAlreadyExists")),
+        ("list", lambda: topic in a.list_topics()),
+        ("describe", lambda: partitions() == 3),
+        ("cluster", lambda: len(a.describe_cluster()["brokers"]) == 1),
+        ("config", lambda: retention("86400000")),
+        ("alter config", lambda: alter("3600000")),
+        ("add partitions", lambda: a.create_partitions({topic: NewPartitions(5)}) is not None
+         and partitions() == 5),
+        ("delete records", delete_records),
+        ("delete", lambda: a.delete_topics([topic]) is not None),
+        ("gone", gone),
+    ]
+    for name, action in steps:
+        try:
+            emit(op=name, ok=bool(action()))
+        except Exception as error:  # every refusal is a line of the report
+            emit(op=name, ok=False, why=repr(error))
+    a.close()
+
+
+VERBS = {"produce": produce, "consume": consume, "lookup": lookup, "group": group, "admin": admin}
+VERBS[sys.argv[1]](json.loads(sys.argv[2]))

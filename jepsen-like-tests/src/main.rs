@@ -1,0 +1,157 @@
+//! The command line of the reality tests; `run.sh` installs what they need and calls this.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use jepsen_like_tests::process::{Broker, Kind, Recipe, disk_bytes, free_address};
+use jepsen_like_tests::{clients, kill_nine, probe, robustness};
+
+#[derive(Debug, Parser)]
+#[command(about = "Real processes, real clients, real faults")]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+    /// Whose broker to start.
+    #[arg(long, global = true, value_enum, default_value = "quorate")]
+    broker: Kind,
+    /// Use a broker that runs already, where the test allows it.
+    #[arg(long, global = true)]
+    bootstrap: Option<SocketAddr>,
+    /// Where data goes; a temporary directory otherwise.
+    #[arg(long, global = true)]
+    data: Option<PathBuf>,
+    /// Further settings of the broker, as key=value.
+    #[arg(long = "set", global = true)]
+    settings: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Every foreign client through every scenario.
+    Clients {
+        /// Only these clients.
+        #[arg(long, value_delimiter = ',')]
+        only: Vec<String>,
+    },
+    /// SIGKILL under load, many times on one directory.
+    KillNine {
+        #[arg(long, default_value_t = 20)]
+        rounds: u32,
+        #[arg(long, default_value_t = 8)]
+        partitions: i32,
+        #[arg(long, default_value_t = 4)]
+        writers: u32,
+        #[arg(long, default_value_t = 1000)]
+        value_bytes: usize,
+    },
+    /// Hostile and unlucky clients.
+    Robustness {
+        /// What the broker may keep resident, in MiB.
+        #[arg(long, default_value_t = 512)]
+        bound: u64,
+    },
+    /// Time from exec to the first acknowledged record.
+    Probe {
+        #[arg(long, default_value_t = 5)]
+        times: u32,
+    },
+    /// Runs a broker until standard input ends, and prints its address and process id.
+    Host,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+type Failure = Box<dyn std::error::Error>;
+
+fn say(text: &str) {
+    eprintln!("… {text}");
+}
+
+fn recipe(arguments: &Arguments, folder: &Path) -> Result<Recipe, Failure> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("no repository")?.to_owned();
+    Ok(Recipe {
+        kind: arguments.broker,
+        root,
+        data: Some(arguments.data.clone().unwrap_or_else(|| folder.join("data"))),
+        address: free_address()?,
+        log: folder.join("broker.log"),
+        settings: arguments.settings.clone(),
+    })
+}
+
+fn start(recipe: &Recipe) -> Result<Broker, Failure> {
+    Ok(recipe.start(Duration::from_secs(60))?)
+}
+
+fn run(arguments: &Arguments) -> Result<bool, Failure> {
+    let folder = tempfile::tempdir()?;
+    let recipe = recipe(arguments, folder.path())?;
+    match &arguments.what {
+        What::Clients { only } => {
+            let broker = if arguments.bootstrap.is_none() { Some(start(&recipe)?) } else { None };
+            let address = arguments.bootstrap.unwrap_or(recipe.address).to_string();
+            let table = clients::run(&recipe.root, &address, only, say);
+            drop(broker);
+            let table = table.map_err(|failure| failure.0)?;
+            println!("{table}");
+            Ok(table.counts().1 == 0)
+        }
+        What::KillNine { rounds, partitions, writers, value_bytes } => {
+            let load = kill_nine::Load {
+                rounds: *rounds,
+                partitions: *partitions,
+                writers: *writers,
+                in_flight: 4,
+                records_per_batch: 20,
+                value_bytes: *value_bytes,
+            };
+            let report = kill_nine::run(&recipe, load, say)?;
+            println!("{report}");
+            Ok(report.violations.is_empty())
+        }
+        What::Robustness { bound } => {
+            let mut broker = start(&recipe)?;
+            let report = robustness::run(&mut broker, bound << 20, say)?;
+            println!("{report}");
+            Ok(report.passed())
+        }
+        What::Probe { times } => probe_times(&recipe, *times),
+        What::Host => {
+            let broker = start(&recipe)?;
+            println!("{} {}", recipe.address, broker.pid());
+            std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
+            broker.terminate(Duration::from_secs(30))?;
+            Ok(true)
+        }
+    }
+}
+
+/// Starts on a prepared directory, as a restart would; the first start is not counted.
+fn probe_times(recipe: &Recipe, times: u32) -> Result<bool, Failure> {
+    let mut all = Vec::new();
+    for round in 0..=times {
+        let (broker, took) = probe::first_acknowledgement(recipe)?;
+        if round > 0 {
+            all.push(took.as_secs_f64() * 1000.0);
+        }
+        broker.terminate(Duration::from_secs(30))?;
+    }
+    all.sort_by(f64::total_cmp);
+    let data = recipe.data.as_deref().map_or(0, disk_bytes);
+    let (low, high) = (all[0], all[all.len() - 1]);
+    println!("{:.0} ms ({low:.0} to {high:.0}), {data} bytes on disk", all[all.len() / 2]);
+    Ok(true)
+}
