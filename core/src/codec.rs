@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use bincode::serde::decode_from_slice;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -39,15 +40,21 @@ pub fn version(bytes: &[u8], version_max: u8) -> Result<(u8, &[u8]), CodecError>
     Ok((found, body))
 }
 
-/// Reads one value that fills `body` to its last byte. Never allocates more than the bytes that
-/// are there account for.
+/// Reads one value that fills `body` to its last byte. What a claimed length can cost is
+/// bounded: 1 MiB for bodies of up to 64 KiB, 64 MiB for those of up to 4 MiB.
 ///
 /// # Errors
 ///
 /// `Malformed` if the bytes are not that of a `T`, `Trailing` if some are left.
 pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, CodecError> {
-    let (value, read) = bincode::serde::decode_from_slice(body, FORMAT)
-        .map_err(|error| CodecError::Malformed { reason: error.to_string() })?;
+    // bincode reserves a claimed length up to the limit, which must be known when compiling; its
+    // integers take up to eight times their bytes. So a step for each size of body.
+    let (value, read) = match body.len() {
+        0..=0x1_0000 => decode_from_slice(body, FORMAT.with_limit::<0x10_0000>()),
+        0x1_0001..=0x40_0000 => decode_from_slice(body, FORMAT.with_limit::<0x400_0000>()),
+        _ => decode_from_slice(body, FORMAT),
+    }
+    .map_err(|error| CodecError::Malformed { reason: error.to_string() })?;
     match body.len() - read {
         0 => Ok(value),
         bytes => Err(CodecError::Trailing { bytes }),
