@@ -14,6 +14,8 @@ mod journal;
 mod messages;
 #[path = "targets/segment.rs"]
 mod segment;
+#[path = "targets/state.rs"]
+mod state;
 
 pub use batch::batch;
 pub use compression::compression;
@@ -21,6 +23,7 @@ pub use frames::frames;
 pub use journal::journal;
 pub use messages::messages;
 pub use segment::segment;
+pub use state::state;
 
 /// The first bytes steer; what is left is the matter.
 struct Draw<'a>(&'a [u8]);

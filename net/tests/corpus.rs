@@ -59,4 +59,4 @@ macro_rules! replayed {
     )*};
 }
 
-replayed!(messages frames batch compression segment journal);
+replayed!(messages frames batch compression segment journal state);
