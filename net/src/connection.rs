@@ -1,7 +1,6 @@
-//! The bytes of a connection, without the connection: bytes in, frames out, answers in the order
-//! of their requests. The caller reads, writes and waits.
+//! The bytes of a connection, without the connection: bytes in, frames out. The caller reads and
+//! waits, and keeps the order of answers.
 
-use std::collections::VecDeque;
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
@@ -121,58 +120,5 @@ impl Frames {
     #[must_use]
     pub fn at_boundary(&self) -> bool {
         self.buffer.is_empty()
-    }
-}
-
-/// Which request an answer belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket(u64);
-
-/// Answers that leave in the order in which their requests came, however they are found.
-#[derive(Debug)]
-pub struct Answers<T> {
-    /// `None` is still awaited.
-    waiting: VecDeque<Option<T>>,
-    first: u64,
-    in_flight_max: usize,
-}
-
-impl<T> Answers<T> {
-    #[must_use]
-    pub fn new(in_flight_max: usize) -> Self {
-        Self { waiting: VecDeque::new(), first: 0, in_flight_max }
-    }
-
-    /// A request has come. `None` while `in_flight_max` requests are unanswered: read no more.
-    pub fn expect(&mut self) -> Option<Ticket> {
-        if self.waiting.len() >= self.in_flight_max {
-            return None;
-        }
-        let ticket = Ticket(self.first + self.waiting.len() as u64);
-        self.waiting.push_back(None);
-        Some(ticket)
-    }
-
-    /// Its answer has been found. The second answer to one request, or one to a request that was
-    /// never expected, is a mistake of the caller.
-    pub fn answer(&mut self, ticket: Ticket, answer: T) {
-        let place = ticket.0.checked_sub(self.first).map(|place| place as usize);
-        let slot = place.and_then(|place| self.waiting.get_mut(place));
-        let slot = slot.expect("a ticket is answered once");
-        assert!(slot.replace(answer).is_none(), "a ticket is answered once");
-    }
-
-    /// The next answer that may leave.
-    pub fn ready(&mut self) -> Option<T> {
-        let answer = self.waiting.front_mut()?.take()?;
-        self.waiting.pop_front();
-        self.first += 1;
-        Some(answer)
-    }
-
-    /// Requests without an answer, or whose answer still waits for an earlier one.
-    #[must_use]
-    pub fn in_flight(&self) -> usize {
-        self.waiting.len()
     }
 }

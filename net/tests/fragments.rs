@@ -1,9 +1,8 @@
-//! A connection's bytes in pieces of any size: the same frames come out, within the limits, and
-//! answers leave in the order of their requests.
+//! A connection's bytes in pieces of any size: the same frames come out, within the limits.
 
 use bytes::{BufMut, Bytes};
 use proptest::prelude::*;
-use quorate_net::connection::{Answers, FrameError, Frames, Wants};
+use quorate_net::connection::{FrameError, Frames, Wants};
 use quorate_net::kafka::frame::{RequestError, decode_request, encode_response};
 use quorate_net::kafka::header::RequestHeader;
 use quorate_net::kafka::{ApiKey, Request, Response};
@@ -125,40 +124,7 @@ fn an_empty_frame_is_a_frame() {
     ));
 }
 
-#[test]
-fn a_full_pipeline_takes_no_more() {
-    let mut answers = Answers::new(2);
-    let first = answers.expect().expect("room");
-    let second = answers.expect().expect("room");
-    assert_eq!(answers.expect(), None);
-    answers.answer(second, "second");
-    assert_eq!(answers.ready(), None, "the first is still awaited");
-    answers.answer(first, "first");
-    assert_eq!(answers.ready(), Some("first"));
-    assert!(answers.expect().is_some());
-    assert_eq!(answers.ready(), Some("second"));
-    assert_eq!(answers.in_flight(), 1);
-}
-
 proptest! {
-    #[test]
-    fn answers_leave_in_the_order_of_requests(order in Just(()).prop_perturb(|(), mut random| {
-        let mut order: Vec<u32> = (0..20).collect();
-        for place in (1..order.len()).rev() {
-            order.swap(place, random.random_range(0..=place));
-        }
-        order
-    })) {
-        let mut answers = Answers::new(20);
-        let tickets: Vec<_> = (0..20).map(|_| answers.expect().expect("room")).collect();
-        let mut left = Vec::new();
-        for place in order {
-            answers.answer(tickets[place as usize], place);
-            left.extend(std::iter::from_fn(|| answers.ready()));
-        }
-        prop_assert_eq!(left, (0..20).collect::<Vec<_>>());
-    }
-
     #[test]
     fn any_bytes_in_any_pieces_end_in_frames_or_an_error(
         bytes in prop::collection::vec(any::<u8>(), 0..400),
