@@ -24,6 +24,12 @@ struct Arguments {
     /// Where data goes; a temporary directory otherwise.
     #[arg(long, global = true)]
     data: Option<PathBuf>,
+    /// Keep data in memory (ours only).
+    #[arg(long, global = true)]
+    ephemeral: bool,
+    /// The only core the broker may use.
+    #[arg(long, global = true)]
+    pin: Option<u32>,
     /// Further settings of the broker, as key=value.
     #[arg(long = "set", global = true)]
     settings: Vec<String>,
@@ -82,10 +88,12 @@ fn say(text: &str) {
 
 fn recipe(arguments: &Arguments, folder: &Path) -> Result<Recipe, Failure> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("no repository")?.to_owned();
+    let data = arguments.data.clone().unwrap_or_else(|| folder.join("data"));
     Ok(Recipe {
+        core: arguments.pin,
         kind: arguments.broker,
         root,
-        data: Some(arguments.data.clone().unwrap_or_else(|| folder.join("data"))),
+        data: (!arguments.ephemeral).then_some(data),
         address: free_address()?,
         log: folder.join("broker.log"),
         settings: arguments.settings.clone(),

@@ -1,6 +1,7 @@
 //! A broker as a process: started, measured through /proc, killed. It is ours, or Apache Kafka as
 //! the oracle; the tests do not notice which.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -30,6 +31,8 @@ pub struct Recipe {
     pub log: PathBuf,
     /// Further settings, `key=value`, in the broker's own language.
     pub settings: Vec<String>,
+    /// The only core it may use.
+    pub core: Option<u32>,
 }
 
 /// A running broker; killed when dropped.
@@ -58,26 +61,41 @@ pub fn free_address() -> io::Result<SocketAddr> {
 }
 
 impl Recipe {
+    /// A command that becomes the broker, pinned if asked for: its process id is the broker's.
     fn command(&self) -> Command {
-        match self.kind {
-            Kind::Quorate => {
-                let mut command = Command::new(self.root.join("target/release/quorate"));
-                command.arg("up").arg("--listen").arg(self.address.to_string());
-                match &self.data {
-                    Some(data) => command.arg("--data").arg(data),
-                    None => command.arg("--ephemeral"),
-                };
-                for setting in &self.settings {
-                    command.arg("--set").arg(setting);
-                }
+        let (program, arguments) = self.line();
+        let mut command = match self.core {
+            Some(core) => {
+                let mut command = Command::new("taskset");
+                command.args(["-c", &core.to_string()]).arg(program);
                 command
             }
+            None => Command::new(program),
+        };
+        command.args(arguments);
+        command
+    }
+
+    fn line(&self) -> (PathBuf, Vec<OsString>) {
+        let mut arguments: Vec<OsString> = Vec::new();
+        match self.kind {
+            Kind::Quorate => {
+                let address = self.address.to_string();
+                arguments.extend(["up", "--listen", &address].map(OsString::from));
+                match &self.data {
+                    Some(data) => arguments.extend(["--data".into(), data.into()]),
+                    None => arguments.push("--ephemeral".into()),
+                }
+                for setting in &self.settings {
+                    arguments.extend(["--set", setting].map(OsString::from));
+                }
+                (self.root.join("target/release/quorate"), arguments)
+            }
             Kind::Kafka => {
-                let script = self.root.join("jepsen-like-tests/setup/kafka-broker.sh");
                 let data = self.data.clone().unwrap_or_else(|| self.log.with_extension("data"));
-                let mut command = Command::new(script);
-                command.arg(data).arg(self.address.port().to_string()).args(&self.settings);
-                command
+                arguments.extend([data.into(), self.address.port().to_string().into()]);
+                arguments.extend(self.settings.iter().map(OsString::from));
+                (self.root.join("jepsen-like-tests/setup/kafka-broker.sh"), arguments)
             }
         }
     }

@@ -1,0 +1,80 @@
+#!/bin/bash
+# Other people's clients, tests and load against our released binary; installs what it needs.
+#
+#   run.sh [clients|kill9|robustness|conformance|bench|all|install] [options]
+#
+# Options go to the part that is named: --broker kafka runs the same against Apache Kafka, the
+# oracle; --bootstrap HOST:PORT uses a broker that runs already (clients, conformance);
+# --only java,kcat chooses clients; --rounds N kills. Everything foreign lies under target/foreign.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/setup/foreign.sh"
+cd "$root"
+
+part="${1:-all}"
+shift || true
+harness="$root/target/release/jepsen-like-tests"
+
+install() {
+  for tool in "$@"; do "$here/setup/$tool.sh"; done
+}
+
+build() {
+  cargo build --quiet --release -p quorate -p jepsen-like-tests
+}
+
+clients() {
+  install kafka kcat python node go rskafka
+  "$harness" clients "$@"
+}
+
+kill9() {
+  "$harness" kill-nine "$@"
+}
+
+robustness() {
+  "$harness" robustness "$@"
+}
+
+# Both suites against a broker with four partitions for a new topic, as librdkafka's tests assume.
+conformance() {
+  install python librdkafka
+  local column=quorate bootstrap=""
+  while [ $# -gt 0 ]; do
+    case "$1" in
+    --broker) column="$2" && shift 2 ;;
+    --bootstrap) bootstrap="$2" && shift 2 ;;
+    *) say "conformance does not know $1" && return 2 ;;
+    esac
+  done
+  local suites="$here/conformance/suites.py" host=""
+  if [ -z "$bootstrap" ]; then
+    local settings=(--set num.partitions=4)
+    [ "$column" = kafka ] && settings+=(--set group.initial.rebalance.delay.ms=0)
+    coproc host { "$harness" host --broker "$column" "${settings[@]}"; }
+    read -r bootstrap _ <&"${host[0]}"
+  fi
+  for suite in librdkafka kafka-python; do
+    "$foreign/python/bin/python" "$suites" run "$suite" "$column" "$bootstrap"
+  done
+  [ -z "$host" ] || { eval "exec ${host[1]}>&-" && wait; }
+  "$foreign/python/bin/python" "$suites" ledger
+}
+
+bench() {
+  install kafka python librdkafka
+  "$foreign/python/bin/python" "$here/bench/compare.py" "$@"
+}
+
+build
+case "$part" in
+install) install kafka kcat python node go rskafka librdkafka ;;
+clients | kill9 | robustness | conformance | bench) "$part" "$@" ;;
+all)
+  clients
+  kill9 --rounds 100
+  robustness
+  conformance
+  bench
+  ;;
+*) sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
+esac
