@@ -2,10 +2,12 @@
 
 pub mod config;
 pub mod record;
+pub mod topic;
 
 use std::collections::BTreeMap;
 
-pub use self::record::{Address, ConfigResource, Record};
+pub use self::record::{Address, ConfigResource, Placement, Record};
+pub use self::topic::Topic;
 use crate::id::{NodeId, ProducerId, TopicId};
 use crate::partition::interface::Assignment;
 
@@ -15,20 +17,12 @@ pub struct Image {
     cluster: Option<String>,
     topics: BTreeMap<TopicId, Topic>,
     names: BTreeMap<String, TopicId>,
+    /// By `topic::folded` names.
+    folded: BTreeMap<String, TopicId>,
     nodes: BTreeMap<NodeId, Node>,
     /// Dynamic configurations of nodes; `None` is for all of them.
     node_configs: BTreeMap<Option<NodeId>, BTreeMap<String, String>>,
     next_producer_id: ProducerId,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Topic {
-    pub id: TopicId,
-    pub name: String,
-    /// In the order of their indexes, from 0.
-    pub partitions: Vec<Assignment>,
-    /// What was configured, not what follows by default: see `metadata::config`.
-    pub configs: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +41,7 @@ impl Default for Image {
             cluster: None,
             topics: BTreeMap::new(),
             names: BTreeMap::new(),
+            folded: BTreeMap::new(),
             nodes: BTreeMap::new(),
             node_configs: BTreeMap::new(),
             next_producer_id: ProducerId(0),
@@ -66,6 +61,11 @@ impl Image {
 
     pub fn topic_named(&self, name: &str) -> Option<&Topic> {
         self.topic(*self.names.get(name)?)
+    }
+
+    /// The topic whose metrics would be those of a topic called `name`.
+    pub fn topic_like(&self, name: &str) -> Option<&Topic> {
+        self.topic(*self.folded.get(&topic::folded(name))?)
     }
 
     /// By name, ascending.
@@ -112,36 +112,38 @@ impl Image {
                 let (address, rack) = (address.clone(), rack.clone());
                 self.nodes.insert(id, Node { id, incarnation, address, rack });
             }
-            Record::TopicCreated { topic, name, partitions } => {
+            Record::TopicCreated { topic, name, partitions, configs } => {
                 let created = Topic {
                     id: *topic,
                     name: name.clone(),
                     partitions: partitions.iter().map(Assignment::from).collect(),
-                    configs: BTreeMap::new(),
+                    configs: configs.iter().cloned().collect(),
                 };
                 self.topics.insert(*topic, created);
                 self.names.insert(name.clone(), *topic);
+                self.folded.insert(topic::folded(name), *topic);
             }
-            Record::PartitionsAdded { topic, partitions } => {
-                if let Some(topic) = self.topics.get_mut(topic) {
+            Record::PartitionsAdded { topic, first, partitions } => {
+                if let Some(topic) = self.topics.get_mut(topic)
+                    && topic.partitions.len() == *first as usize
+                {
                     topic.partitions.extend(partitions.iter().map(Assignment::from));
                 }
             }
             Record::TopicDeleted { topic } => {
                 if let Some(topic) = self.topics.remove(topic) {
                     self.names.remove(&topic.name);
+                    self.folded.remove(&topic::folded(&topic.name));
                 }
             }
-            Record::ConfigSet { resource, name, value } => {
-                self.configure(resource, name, value.as_deref());
-            }
+            Record::ConfigsSet { resource, changes } => self.configure(resource, changes),
             Record::ProducerIdsAllocated { node: _, next } => {
                 self.next_producer_id = self.next_producer_id.max(*next);
             }
         }
     }
 
-    fn configure(&mut self, resource: &ConfigResource, name: &str, value: Option<&str>) {
+    fn configure(&mut self, resource: &ConfigResource, changes: &[(String, Option<String>)]) {
         let configs = match resource {
             ConfigResource::Topic(topic) => {
                 let Some(topic) = self.topics.get_mut(topic) else { return };
@@ -149,9 +151,11 @@ impl Image {
             }
             ConfigResource::Node(node) => self.node_configs.entry(*node).or_default(),
         };
-        match value {
-            Some(value) => configs.insert(name.to_owned(), value.to_owned()),
-            None => configs.remove(name),
-        };
+        for (name, value) in changes {
+            match value {
+                Some(value) => configs.insert(name.clone(), value.clone()),
+                None => configs.remove(name),
+            };
+        }
     }
 }

@@ -154,6 +154,7 @@ impl Replica {
         }
     }
 
+    /// Whether it takes what only a leader may take.
     pub fn is_leader(&self) -> bool {
         self.assignment.leader == Some(self.id) && self.state == State::Open
     }
@@ -163,7 +164,13 @@ impl Replica {
         self.writes.len()
     }
 
-    fn leader_epoch(&self) -> LeaderEpoch {
+    /// The topic is gone: who waits is refused, and nothing is left.
+    pub fn abandon(mut self, effects: &mut Vec<Effect>) {
+        self.refuse_answers(Refusal::NotLeader, effects);
+        self.refuse_waiting(Refusal::NotLeader, effects);
+    }
+
+    pub fn leader_epoch(&self) -> LeaderEpoch {
         self.assignment.leader_epoch
     }
 
@@ -232,11 +239,7 @@ impl Replica {
         effects.push(Effect::Halt { reason: HaltReason::WriteFailed { write } });
         reached!("write-failed");
         self.state = State::Halted;
-        for done in std::mem::take(&mut self.writes) {
-            if let Some(Answer::DeleteRecords(request, _) | Answer::Close(request)) = done.answers {
-                reply(request, Outcome::Refused(Refusal::Storage), effects);
-            }
-        }
+        self.refuse_answers(Refusal::Storage, effects);
         self.refuse_waiting(Refusal::Storage, effects);
     }
 
@@ -303,6 +306,14 @@ impl Replica {
             self.waiting.release(self.durable_end, self.high_watermark, total)
         {
             reply(request, waiter.kind.outcome(self.log.log_start), effects);
+        }
+    }
+
+    fn refuse_answers(&mut self, refusal: Refusal, effects: &mut Vec<Effect>) {
+        for done in std::mem::take(&mut self.writes) {
+            if let Some(Answer::DeleteRecords(request, _) | Answer::Close(request)) = done.answers {
+                reply(request, Outcome::Refused(refusal), effects);
+            }
         }
     }
 

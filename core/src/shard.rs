@@ -1,3 +1,257 @@
 //! Many machines and the routing between them: one driver drives them all.
+//!
+//! Pure composition: what one machine asks of another becomes that machine's input here, so the
+//! world of cores, the tests and the shipping node route alike. A group coordinator lives with its
+//! partition of `__consumer_offsets`, the controller with the metadata log; their appends are
+//! produced to the replica beside them.
 
 pub mod interface;
+mod route;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+
+use self::interface::{Effect, Input, Limits, Open, Outcome, Role};
+use self::route::{Internal, Key, Work};
+use crate::batch::Batch;
+use crate::controller::Controller;
+use crate::group::Groups;
+use crate::id::{LeaderEpoch, NodeId, PartitionId, RequestId};
+use crate::machine::Machine;
+use crate::partition::Replica;
+use crate::rng::Rng;
+use crate::time::{Instant, Now};
+use crate::{controller, group, partition};
+
+/// Some of a node's machines, each independent but for the effects routed here.
+#[derive(Debug)]
+pub struct Shard {
+    id: NodeId,
+    limits: Limits,
+    rng: Rng,
+    partitions: BTreeMap<PartitionId, Slot>,
+    /// By the index of their partition of `__consumer_offsets`.
+    groups: BTreeMap<i32, (PartitionId, Groups)>,
+    controller: Option<Controller>,
+    /// When each machine wants to be ticked: an index over `planned`.
+    deadlines: BTreeSet<(Instant, Key)>,
+    planned: BTreeMap<Key, Instant>,
+    /// Requests of the machines here to the replicas here.
+    internal: BTreeMap<RequestId, Internal>,
+    next_internal: u64,
+    /// What the current step has still to do.
+    work: VecDeque<Work>,
+    /// Empty between steps; kept for its memory.
+    partition_effects: Vec<partition::interface::Effect>,
+    group_effects: Vec<group::interface::Effect>,
+    controller_effects: Vec<controller::interface::Effect>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    replica: Replica,
+    role: Role,
+    /// The leadership of which the machine that lives here was told.
+    told: Option<LeaderEpoch>,
+}
+
+impl Shard {
+    /// A shard without partitions. `seed` draws what its machines draw; no two lives of a node
+    /// may have the same.
+    pub fn new(id: NodeId, limits: Limits, seed: u64) -> Self {
+        Self {
+            id,
+            limits,
+            rng: Rng::new(seed),
+            partitions: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            controller: None,
+            deadlines: BTreeSet::new(),
+            planned: BTreeMap::new(),
+            internal: BTreeMap::new(),
+            next_internal: interface::INTERNAL_REQUESTS,
+            work: VecDeque::new(),
+            partition_effects: Vec::new(),
+            group_effects: Vec::new(),
+            controller_effects: Vec::new(),
+        }
+    }
+
+    pub fn replica(&self, partition: PartitionId) -> Option<&Replica> {
+        self.partitions.get(&partition).map(|slot| &slot.replica)
+    }
+
+    /// Ascending by id.
+    pub fn replicas(&self) -> impl ExactSizeIterator<Item = (PartitionId, &Replica)> {
+        self.partitions.iter().map(|(&id, slot)| (id, &slot.replica))
+    }
+
+    pub fn groups(&self, coordinator: i32) -> Option<&Groups> {
+        self.groups.get(&coordinator).map(|(_, groups)| groups)
+    }
+
+    pub fn controller(&self) -> Option<&Controller> {
+        self.controller.as_ref()
+    }
+
+    fn on_open(&mut self, open: Open) {
+        let Open { partition, role, recovered, config, assignment } = open;
+        let limits = self.limits.partition.clone();
+        let replica = Replica::new(self.id, recovered, config, assignment, limits);
+        let slot = Slot { replica, role, told: None };
+        let before = self.partitions.insert(partition, slot);
+        assert!(before.is_none(), "partition {partition} is open already");
+        match role {
+            Role::Data => {}
+            Role::Offsets => {
+                let groups = Groups::new(self.limits.group.clone(), self.rng.u64());
+                self.groups.insert(partition.index, (partition, groups));
+            }
+            Role::Metadata => {
+                let limits = self.limits.controller.clone();
+                self.controller = Some(Controller::new(limits, self.rng.u64()));
+            }
+        }
+        // The first step publishes what there is to read.
+        self.work.push_back(Work::Partition(partition, Replica::TICK));
+    }
+
+    fn on_drop(&mut self, partition: PartitionId, effects: &mut Vec<Effect>) {
+        let Some(slot) = self.partitions.remove(&partition) else {
+            return;
+        };
+        self.plan(Key::Partition(partition), None);
+        let mut left = std::mem::take(&mut self.partition_effects);
+        slot.replica.abandon(&mut left);
+        for effect in left.drain(..) {
+            self.route_partition(partition, effect, effects);
+        }
+        self.partition_effects = left;
+        match slot.role {
+            Role::Data => {}
+            Role::Offsets => {
+                self.work
+                    .push_back(Work::Group(partition.index, group::interface::Input::Resigned));
+            }
+            Role::Metadata => {
+                self.work.push_back(Work::Controller(controller::interface::Input::Resigned));
+            }
+        }
+    }
+
+    fn on_replayed(&mut self, partition: PartitionId, batch: Option<Batch>) {
+        use controller::interface::Input as ForController;
+        use group::interface::Input as ForGroups;
+        let role = self.partitions.get(&partition).map(|slot| slot.role);
+        match (role, batch) {
+            (Some(Role::Offsets), batch) => {
+                let input =
+                    batch.map_or(ForGroups::ReplayEnded, |batch| ForGroups::Replayed { batch });
+                self.work.push_back(Work::Group(partition.index, input));
+            }
+            (Some(Role::Metadata), batch) => {
+                let input = batch
+                    .map_or(ForController::ReplayEnded, |batch| ForController::Replayed { batch });
+                self.work.push_back(Work::Controller(input));
+            }
+            // Dropped while it was read.
+            (Some(Role::Data) | None, _) => {}
+        }
+    }
+
+    fn on_tick(&mut self, now: Now) {
+        while let Some(&(at, key)) = self.deadlines.first() {
+            if at > now.monotonic {
+                break;
+            }
+            self.plan(key, None);
+            self.work.push_back(match key {
+                Key::Partition(partition) => Work::Partition(partition, Replica::TICK),
+                Key::Group(coordinator) => Work::Group(coordinator, Groups::TICK),
+                Key::Controller => Work::Controller(Controller::TICK),
+            });
+        }
+    }
+
+    /// `key` wants to be ticked at `deadline`.
+    fn plan(&mut self, key: Key, deadline: Option<Instant>) {
+        let before = match deadline {
+            Some(at) => self.planned.insert(key, at),
+            None => self.planned.remove(&key),
+        };
+        if before == deadline {
+            return;
+        }
+        if let Some(before) = before {
+            self.deadlines.remove(&(before, key));
+        }
+        if let Some(at) = deadline {
+            self.deadlines.insert((at, key));
+        }
+    }
+
+    fn refuse(&self, request: Option<RequestId>, outcome: Outcome, effects: &mut Vec<Effect>) {
+        if let Some(request) = request {
+            effects.push(Effect::Reply { request, outcome });
+        }
+    }
+}
+
+impl Machine for Shard {
+    type Input = Input;
+    type Effect = Effect;
+
+    const TICK: Input = Input::Tick;
+
+    fn step(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+        match input {
+            Input::Open(open) => self.on_open(*open),
+            Input::Drop { partition } => self.on_drop(partition, effects),
+            Input::Partition { partition, input } => {
+                self.work.push_back(Work::Partition(partition, input));
+            }
+            Input::Replayed { partition, batch } => self.on_replayed(partition, Some(batch)),
+            Input::ReplayEnded { partition } => self.on_replayed(partition, None),
+            Input::Group { coordinator, input } => {
+                self.work.push_back(Work::Group(coordinator, input));
+            }
+            Input::Controller(input) => self.work.push_back(Work::Controller(input)),
+            Input::Tick => self.on_tick(now),
+        }
+        while let Some(work) = self.work.pop_front() {
+            self.run(now, work, effects);
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|&(at, _)| at)
+    }
+
+    fn check(&self) {
+        for (partition, slot) in &self.partitions {
+            slot.replica.check();
+            let planned = self.planned.get(&Key::Partition(*partition)).copied();
+            assert_eq!(planned, slot.replica.deadline(), "{partition}");
+        }
+        for (coordinator, (_, groups)) in &self.groups {
+            groups.check();
+            let planned = self.planned.get(&Key::Group(*coordinator)).copied();
+            assert_eq!(planned, groups.deadline(), "coordinator {coordinator}");
+        }
+        if let Some(controller) = &self.controller {
+            controller.check();
+        }
+        assert_eq!(self.planned.len(), self.deadlines.len());
+        assert!(self.work.is_empty(), "a step leaves no work");
+    }
+}
+
+/// A line a partition.
+impl fmt::Display for Shard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (partition, slot) in &self.partitions {
+            writeln!(f, "{partition} {}", slot.replica)?;
+        }
+        Ok(())
+    }
+}

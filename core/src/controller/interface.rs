@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::batch::Batch;
-use crate::id::{NodeId, ProducerId, RequestId, TopicId};
+use crate::id::{LeaderEpoch, NodeId, ProducerId, RequestId, TopicId};
 use crate::metadata::{Address, Record};
 
 /// Bounds and defaults of the controller, checked by the node at its start.
@@ -52,7 +52,14 @@ pub struct AppendId(pub u64);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// The next batch of the metadata log, in order; until `ReplayEnded`, requests are refused.
+    /// This node leads the metadata log from now on. `Replay` is asked for; until `ReplayEnded`,
+    /// requests are refused with `Loading`.
+    Elected {
+        leader_epoch: LeaderEpoch,
+    },
+    /// It leads no more: what is known is forgotten, who waits is refused.
+    Resigned,
+    /// The next batch of the metadata log, in order.
     Replayed {
         batch: Batch,
     },
@@ -97,6 +104,28 @@ pub enum Input {
         request: RequestId,
     },
     Tick,
+}
+
+impl Input {
+    /// Who waits for an answer to this input.
+    pub fn request(&self) -> Option<RequestId> {
+        match self {
+            Self::RegisterNode(register) => Some(register.request),
+            Self::CreateTopics { request, .. }
+            | Self::DeleteTopics { request, .. }
+            | Self::CreatePartitions { request, .. }
+            | Self::AlterConfigs { request, .. }
+            | Self::AllocateProducerIds { request, .. } => Some(*request),
+            Self::Elected { .. }
+            | Self::Resigned
+            | Self::Replayed { .. }
+            | Self::ReplayEnded
+            | Self::Appended { .. }
+            | Self::AppendRefused { .. }
+            | Self::Cancelled { .. }
+            | Self::Tick => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,13 +203,17 @@ pub enum ConfigOp {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
+    /// Read the metadata log from its start and feed it as `Replayed`, then `ReplayEnded`.
+    Replay,
     /// Produce this batch to the metadata log with acks=all; answer with `Appended` or
     /// `AppendRefused`. One at a time.
     Append { append: AppendId, batch: Batch },
-    /// These records are true from now on.
+    /// These records are true from now on. After a `Replay` they begin with the first of the log.
     Committed(Vec<Record>),
     /// The one answer to a request.
     Reply { request: RequestId, outcome: Outcome },
+    /// This build cannot read the log: the node must not go on.
+    Halt { reason: String },
 }
 
 /// Answers stand in the order of the request.
@@ -220,6 +253,12 @@ pub struct DeletedTopic {
 pub struct Problem {
     pub kind: ProblemKind,
     pub message: String,
+}
+
+impl Problem {
+    pub(crate) fn new(kind: ProblemKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

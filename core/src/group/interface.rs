@@ -122,6 +122,33 @@ pub enum Input {
     Tick,
 }
 
+impl Input {
+    /// Who waits for an answer to this input.
+    pub fn request(&self) -> Option<RequestId> {
+        match self {
+            Self::Join(join) => Some(join.request),
+            Self::Sync(sync) => Some(sync.request),
+            Self::CommitOffsets(commit) => Some(commit.request),
+            Self::FetchOffsets(fetch) => Some(fetch.request),
+            Self::Heartbeat { request, .. }
+            | Self::Leave { request, .. }
+            | Self::List { request, .. }
+            | Self::Describe { request, .. }
+            | Self::Delete { request, .. }
+            | Self::DeleteOffsets { request, .. } => Some(*request),
+            Self::Elected { .. }
+            | Self::Resigned
+            | Self::Replayed { .. }
+            | Self::ReplayEnded
+            | Self::Appended { .. }
+            | Self::AppendRefused { .. }
+            | Self::TopicsDeleted { .. }
+            | Self::Cancelled { .. }
+            | Self::Tick => None,
+        }
+    }
+}
+
 /// The classic JoinGroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Join {

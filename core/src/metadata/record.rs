@@ -24,20 +24,22 @@ pub enum Record {
         topic: TopicId,
         name: String,
         partitions: Vec<Placement>,
+        /// By name, ascending.
+        configs: Vec<(String, String)>,
     },
-    /// Behind those that the topic has.
+    /// `first` is the index of the first of them: as many as the topic had.
     PartitionsAdded {
         topic: TopicId,
+        first: u32,
         partitions: Vec<Placement>,
     },
     TopicDeleted {
         topic: TopicId,
     },
-    /// `None` takes a configuration away: the default counts again.
-    ConfigSet {
+    /// All at once. `None` takes a configuration away: the default counts again.
+    ConfigsSet {
         resource: ConfigResource,
-        name: String,
-        value: Option<String>,
+        changes: Vec<(String, Option<String>)>,
     },
     /// `node` may hand out ids up to, not including, `next`, from where the block before ended.
     ProducerIdsAllocated {

@@ -168,6 +168,25 @@ pub enum Input {
     Tick,
 }
 
+impl Input {
+    /// Who waits for an answer to this input.
+    pub fn request(&self) -> Option<RequestId> {
+        match self {
+            Self::Produce(produce) => Some(produce.request),
+            Self::Wait(wait) => Some(wait.request),
+            Self::DeleteRecords { request, .. }
+            | Self::EpochEnd { request, .. }
+            | Self::Close { request } => Some(*request),
+            Self::Assigned(_)
+            | Self::Configured(_)
+            | Self::Cancelled { .. }
+            | Self::Written { .. }
+            | Self::WriteFailed { .. }
+            | Self::Tick => None,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Produce {
     pub request: RequestId,
@@ -279,5 +298,11 @@ pub enum Refusal {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HaltReason {
-    WriteFailed { write: WriteId },
+    WriteFailed {
+        write: WriteId,
+    },
+    /// The metadata log holds what this build cannot read: it would miss a decision.
+    MetadataUnreadable {
+        reason: String,
+    },
 }

@@ -2,6 +2,7 @@
 //! it, each with the name of its machine.
 
 use crate::batch::Batch;
+use crate::group::interface::GroupLimits;
 use crate::id::{PartitionId, RequestId, WriteId};
 use crate::metadata::Record;
 use crate::partition::Recovered;
@@ -12,6 +13,14 @@ use crate::{controller, group, partition};
 
 /// Request ids from here on are the shard's own; those of drivers stay below.
 pub const INTERNAL_REQUESTS: u64 = 1 << 63;
+
+/// Bounds of the machines in a shard, checked by the node at its start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    pub partition: partition::interface::Limits,
+    pub group: GroupLimits,
+    pub controller: controller::interface::Limits,
+}
 
 /// What else lives where a partition lives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,7 +85,8 @@ pub enum Effect {
     Reply { request: RequestId, outcome: Outcome },
     /// What readers of the partition may see has changed.
     Publish { partition: PartitionId, view: ReadView },
-    /// These metadata records are true from now on, in this order, from the first of the log on.
+    /// These metadata records are true from now on, in this order. After a `Replay` of the
+    /// metadata log they begin with its first.
     Committed(Vec<Record>),
     /// Read the log from its start to its end and feed it as `Replayed`, then `ReplayEnded`.
     Replay { partition: PartitionId },
