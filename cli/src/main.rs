@@ -1,3 +1,56 @@
 //! The `quorate` command: one binary that is a node, a client and a set of tools.
 
-fn main() {}
+mod args;
+mod command;
+mod failure;
+mod nearest;
+mod output;
+mod record_format;
+mod record_json;
+mod trace;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::command::Context;
+use crate::failure::Failure;
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let output = Output::new(cli.global.json);
+    match start(cli, output) {
+        Ok(()) => ExitCode::SUCCESS,
+        // `quorate consume orders | head` is no failure.
+        Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(failure) => {
+            output.failure(&failure);
+            ExitCode::from(failure.exit)
+        }
+    }
+}
+
+fn start(cli: Cli, output: Output) -> Result<(), Failure> {
+    trace::start(&cli.global, false)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(format!("cannot start the runtime: {error}")))?;
+    let outcome = runtime.block_on(run(cli, output));
+    // A read of standard input may never end, and nobody waits for it any more.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
+    let context = Context::new(&cli.global, output);
+    match cli.command {
+        Command::Topic(topic) => command::topic::run(&context, topic).await,
+        Command::Produce(args) => command::produce::run(&context, args).await,
+        Command::Consume(args) => command::consume::run(&context, args).await,
+        Command::Bench(bench) => command::bench::run(&context, bench).await,
+        Command::Generate(generate) => command::generate::run(&context, generate),
+    }
+}

@@ -249,3 +249,6 @@ fn deliver(shared: &Shared, frame: Bytes) -> Result<(), String> {
     let _ = first.reply.send(Ok(frame));
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -104,6 +104,8 @@ pub struct Receipt {
     pub offset: Option<Offset>,
     /// The broker's for LogAppendTime topics, else the message's.
     pub timestamp: Timestamp,
+    /// When the acknowledgement came, on the client's clock, whenever it is looked at.
+    pub acknowledged: Instant,
 }
 
 /// Why a record was not acknowledged, and whether it may be in the log all the same.
@@ -154,6 +156,7 @@ impl Future for Delivery {
                 partition: self.partition,
                 offset: settled.base.map(|base| base.plus(i64::from(self.place))),
                 timestamp: settled.append_time.unwrap_or(self.timestamp),
+                acknowledged: settled.at,
             }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(Error::Closed.into()),

@@ -45,7 +45,12 @@ pub(super) struct Answer {
 }
 
 /// What a batch's deliveries learn.
-pub(super) type Settled = Answer;
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settled {
+    pub base: Option<Offset>,
+    pub append_time: Option<Timestamp>,
+    pub at: Instant,
+}
 
 struct Open {
     builder: BatchBuilder,
@@ -80,6 +85,9 @@ struct Queue {
     next_sequence: i32,
     /// An attempt failed: one batch at a time.
     recovering: bool,
+    /// The broker has accepted a batch of the present identity. A broker that knows nothing of
+    /// a producer takes any sequence number for its first, so until then too: one at a time.
+    known: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -339,10 +347,13 @@ impl Queues {
         entry.in_flight = false;
         entry.content = Content::Built(batch);
         let error = match answer {
-            Ok(answer) => return self.settle(part, place, Ok(answer)),
+            Ok(Answer { base, append_time }) => {
+                return self.settle(part, place, Ok(Settled { base, append_time, at: now }));
+            }
             // An old copy of it is in the log; where, nobody remembers.
             Err(error) if error.code() == Some(Code::DuplicateSequenceNumber) => {
-                return self.settle(part, place, Ok(Answer::default()));
+                let (base, append_time) = (None, None);
+                return self.settle(part, place, Ok(Settled { base, append_time, at: now }));
             }
             Err(error) => error,
         };
@@ -381,6 +392,7 @@ impl Queues {
         if let Some(queue) = queues.and_then(|queues| queues.get_mut(&part.partition)) {
             if outcome.is_ok() {
                 queue.recovering = false;
+                queue.known = true;
             }
             self.freed += queue.end(place, outcome, &mut self.identity);
             self.held -= 1;
@@ -418,6 +430,7 @@ impl Queues {
         for queue in self.topics.values_mut().flat_map(BTreeMap::values_mut) {
             queue.next_sequence = 0;
             queue.recovering = false;
+            queue.known = false;
             for entry in &mut queue.entries {
                 if !entry.uncertain {
                     entry.sequence = None;
@@ -533,7 +546,8 @@ impl Queue {
         drained: &mut Drained,
     ) -> Option<usize> {
         let next = self.entries.iter().position(|entry| !entry.in_flight);
-        if self.recovering && (next != Some(0) || self.entries.iter().any(|e| e.in_flight)) {
+        let alone = self.recovering || !self.known;
+        if alone && self.entries.iter().any(|entry| entry.in_flight) {
             return None;
         }
         if let Some(place) = next {
@@ -573,3 +587,6 @@ impl Queue {
         entry.room
     }
 }
+
+#[cfg(test)]
+mod tests;
