@@ -1,0 +1,173 @@
+//! The data directory's own small files: whose it is, how far it can be trusted, and whether it
+//! was closed cleanly.
+//!
+//! ```text
+//! identity    format, cluster, node and directory ids; written once
+//! marks       per log, how far its segments are synced, and which journal group comes next
+//! clean       only between a clean close and the next start
+//! journal/    0000.journal ...
+//! logs/       <topic id>-<partition>/ 00000000000000000000.segment .index .snapshot ...
+//! ```
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use quorate_core::id::NodeId;
+use quorate_core::mutant;
+use quorate_core::segment::checkpoint::{self, EnvelopeError, Marks};
+
+use super::config::Identity;
+use super::error::StorageError;
+use crate::disk::{Disk, Open};
+
+const IDENTITY: &str = "identity";
+const MARKS: &str = "marks";
+const CLEAN: &str = "clean";
+pub(super) const JOURNAL: &str = "journal";
+pub(super) const LOGS: &str = "logs";
+
+const IDENTITY_KIND: [u8; 4] = *b"QIDY";
+/// The format of the data directory as a whole. A newer one is refused.
+pub const FORMAT: u16 = 1;
+const CLEAN_KIND: [u8; 4] = *b"QCLN";
+const CLEAN_VERSION: u16 = 1;
+
+/// Reads a whole file. `None` if there is none.
+pub(super) async fn read(disk: &dyn Disk, path: &Path) -> io::Result<Option<Bytes>> {
+    match disk.open(path, Open::Read).await {
+        Ok(file) => {
+            let bytes = usize::try_from(file.len()).unwrap_or(usize::MAX);
+            Ok(Some(file.read_at(0, bytes).await?))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Puts a small file in place of another, such that a power loss leaves one of the two whole.
+async fn replace(disk: &dyn Disk, directory: &Path, name: &str, bytes: Bytes) -> io::Result<()> {
+    let fresh = directory.join(format!("{name}.new"));
+    let file = match disk.open(&fresh, Open::Create).await {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let file = disk.open(&fresh, Open::Write).await?;
+            file.set_len(0).await?;
+            file
+        }
+        opened => opened?,
+    };
+    file.write_at(0, vec![bytes]).await?;
+    if !mutant!("side-file-not-forced") {
+        file.sync().await?;
+    }
+    disk.rename(&fresh, &directory.join(name)).await?;
+    disk.sync_directory(directory).await
+}
+
+pub(super) async fn write_marks(disk: &dyn Disk, data: &Path, marks: &Marks) -> io::Result<()> {
+    replace(disk, data, MARKS, marks.encode()).await
+}
+
+/// `None` in a directory that was never checkpointed.
+pub(super) async fn read_marks(
+    disk: &dyn Disk,
+    data: &Path,
+) -> Result<Option<Marks>, StorageError> {
+    let path = data.join(MARKS);
+    let bytes = read(disk, &path).await.map_err(StorageError::io("reading the marks", &path))?;
+    bytes.map(|bytes| Marks::decode(&bytes)).transpose().map_err(|flaw| unusable(path, flaw))
+}
+
+pub(super) async fn write_clean(disk: &dyn Disk, data: &Path, sequence: u64) -> io::Result<()> {
+    let marker = checkpoint::seal(CLEAN_KIND, CLEAN_VERSION, &sequence.to_be_bytes());
+    replace(disk, data, CLEAN, marker).await
+}
+
+/// The journal sequence of a clean close. A marker that cannot be read is none.
+pub(super) async fn read_clean(disk: &dyn Disk, data: &Path) -> io::Result<Option<u64>> {
+    let Some(bytes) = read(disk, &data.join(CLEAN)).await? else { return Ok(None) };
+    let opened = checkpoint::open(CLEAN_KIND, CLEAN_VERSION, &bytes).ok();
+    Ok(opened.and_then(|(_, body)| body.get(..).and_then(to_array)).map(u64::from_be_bytes))
+}
+
+/// Durably removes the marker of a clean close.
+pub(super) async fn remove_clean(disk: &dyn Disk, data: &Path) -> io::Result<()> {
+    match disk.remove(&data.join(CLEAN)).await {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        removed => removed?,
+    }
+    disk.sync_directory(data).await
+}
+
+/// The bytes of the identity file.
+pub(super) fn encode_identity(identity: &Identity) -> Bytes {
+    let mut body = Vec::with_capacity(36);
+    body.extend_from_slice(&identity.cluster);
+    body.extend_from_slice(&identity.node.0.to_be_bytes());
+    body.extend_from_slice(&identity.directory);
+    checkpoint::seal(IDENTITY_KIND, FORMAT, &body)
+}
+
+fn decode_identity(bytes: &Bytes) -> Result<Identity, EnvelopeError> {
+    let (_, body) = checkpoint::open(IDENTITY_KIND, FORMAT, bytes)?;
+    let parts = (body.get(..16), body.get(16..20), body.get(20..36));
+    let (Some(cluster), Some(node), Some(directory)) = parts else {
+        return Err(EnvelopeError::Body);
+    };
+    let parts = (to_array(cluster), to_array(node), to_array(directory));
+    let (Some(cluster), Some(node), Some(directory)) = parts else {
+        return Err(EnvelopeError::Body);
+    };
+    Ok(Identity { cluster, node: NodeId(i32::from_be_bytes(node)), directory })
+}
+
+fn to_array<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
+    bytes.try_into().ok()
+}
+
+/// Whose directory this is. A fresh one becomes that of `expected`.
+pub(super) async fn identify(
+    disk: &dyn Disk,
+    data: &Path,
+    expected: &Identity,
+) -> Result<(Identity, bool), StorageError> {
+    let path = data.join(IDENTITY);
+    let reading = |path: &Path| StorageError::io("reading the data directory", path);
+    if let Some(bytes) = read(disk, &path).await.map_err(reading(&path))? {
+        let found = decode_identity(&bytes).map_err(|flaw| unusable(path, flaw))?;
+        if found.node != expected.node {
+            let directory = data.to_path_buf();
+            let (found, expected) = (found.node, expected.node);
+            return Err(StorageError::OtherNode { directory, found, expected });
+        }
+        return Ok((found, false));
+    }
+    // A start that was cut short before the identity was durable leaves only these.
+    let names = disk.list(data).await.map_err(reading(data))?;
+    let unfinished = format!("{IDENTITY}.new");
+    if names.iter().any(|name| name.to_str() != Some(&unfinished)) {
+        return Err(StorageError::NotOurs { directory: data.to_path_buf() });
+    }
+    let writing = StorageError::io("writing the data directory", data);
+    replace(disk, data, IDENTITY, encode_identity(expected)).await.map_err(writing)?;
+    Ok((*expected, true))
+}
+
+fn unusable(path: PathBuf, flaw: EnvelopeError) -> StorageError {
+    match flaw {
+        EnvelopeError::Newer { .. } => StorageError::Newer { path, why: flaw.to_string() },
+        flaw => StorageError::Damaged { path, why: flaw.to_string() },
+    }
+}
+
+/// Removes a log's directory and what is in it; one that is gone is fine.
+pub(super) async fn remove_all(disk: &dyn Disk, directory: &Path) -> io::Result<()> {
+    let names = match disk.list(directory).await {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        names => names?,
+    };
+    for name in names {
+        disk.remove(&directory.join(name)).await?;
+    }
+    disk.remove_directory(directory).await
+}

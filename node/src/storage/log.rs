@@ -1,0 +1,166 @@
+//! What is known of one log while it is open: its segments and their indexes, shared between the
+//! writer, which appends, and the readers.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use quorate_core::batch::{Header, Levels};
+use quorate_core::id::{Offset, PartitionId};
+use quorate_core::segment::checkpoint::Mark;
+use quorate_core::segment::index::Index;
+use quorate_core::segment::{FileKind, file_name};
+use quorate_core::time::Timestamp;
+
+/// Places of recent reads' ends kept per log, so that a consumer who follows the log need not
+/// search.
+const HINTS_MAX: usize = 4;
+
+/// One open log.
+pub(super) struct Log {
+    pub(super) partition: PartitionId,
+    pub(super) directory: PathBuf,
+    state: Mutex<LogState>,
+}
+
+/// See `Log`.
+#[derive(Debug)]
+pub(super) struct LogState {
+    /// Records below it are gone.
+    pub(super) start: Offset,
+    /// Behind the last record that stands in a segment.
+    pub(super) end: Offset,
+    /// Ascending and without gaps; the last is the active one. Empty before the first append.
+    pub(super) segments: Vec<Segment>,
+    /// Of the active segment.
+    pub(super) index: Index,
+    pub(super) removed: bool,
+    hints: Vec<Place>,
+}
+
+/// One segment of a log.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    pub(super) base: Offset,
+    /// What stands in it; the file may be longer.
+    pub(super) bytes: u64,
+    /// `None` of a closed segment whose index was not needed yet.
+    pub(super) max_timestamp: Option<Timestamp>,
+}
+
+/// Where a frame begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) segment: Offset,
+    pub(super) position: u64,
+    /// The first offset of the frame.
+    pub(super) offset: Offset,
+}
+
+/// A stretch of one segment that may be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stretch {
+    pub(super) segment: Offset,
+    /// Where the file's content ends.
+    pub(super) bytes: u64,
+    /// `None`: the segment is closed, its index has to be asked.
+    pub(super) place: Option<Place>,
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "log {}", self.partition)
+    }
+}
+
+impl Log {
+    pub(super) fn new(partition: PartitionId, directory: PathBuf, state: LogState) -> Self {
+        Self { partition, directory, state: Mutex::new(state) }
+    }
+
+    /// Never held over a wait.
+    pub(super) fn state(&self) -> MutexGuard<'_, LogState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn path(&self, base: Offset, kind: FileKind) -> PathBuf {
+        self.directory.join(file_name(base, kind))
+    }
+}
+
+impl LogState {
+    pub(super) fn new(start: Offset, end: Offset, segments: Vec<Segment>, index: Index) -> Self {
+        Self { start, end, segments, index, removed: false, hints: Vec::new() }
+    }
+
+    pub(super) fn active(&self) -> Option<&Segment> {
+        self.segments.last()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.bytes).sum()
+    }
+
+    /// Takes note of a frame that was written at the end of the active segment.
+    pub(super) fn push(&mut self, header: &Header, levels: Levels, frame_bytes: u64) {
+        let active = self.segments.last_mut().expect("a frame is written into a segment");
+        self.index.push(header, levels, frame_bytes);
+        active.bytes += frame_bytes;
+        active.max_timestamp = Some(self.index.max_timestamp());
+        self.end = header.next_offset();
+    }
+
+    /// The next frame begins a new segment.
+    pub(super) fn roll(&mut self, base: Offset) {
+        self.segments.push(Segment { base, bytes: 0, max_timestamp: Some(Timestamp::NONE) });
+        self.index = Index::new(base);
+    }
+
+    /// Takes out the segments that lie wholly below the start.
+    pub(super) fn drop_below_start(&mut self) -> Vec<Segment> {
+        let keep_from = self
+            .segments
+            .iter()
+            .rposition(|segment| segment.base <= self.start)
+            .unwrap_or_default();
+        self.hints.retain(|hint| hint.offset >= self.start);
+        self.segments.drain(..keep_from).collect()
+    }
+
+    /// Which segment holds `offset`, and where in it to begin looking.
+    pub(super) fn locate(&self, offset: Offset) -> Option<Stretch> {
+        let beyond = self.segments.partition_point(|segment| segment.base <= offset);
+        let segment = self.segments.get(beyond.checked_sub(1)?)?;
+        let (base, bytes) = (segment.base, segment.bytes);
+        let hint = self.hints.iter().find(|hint| hint.segment == base && hint.offset == offset);
+        let place = match hint {
+            Some(hint) => Some(*hint),
+            None if beyond == self.segments.len() => {
+                let (position, offset) = self.index.seek(offset);
+                Some(Place { segment: base, position, offset })
+            }
+            None => None,
+        };
+        Some(Stretch { segment: base, bytes, place })
+    }
+
+    /// A reader stopped here, and will come back.
+    pub(super) fn remember(&mut self, place: Place) {
+        if self.hints.len() == HINTS_MAX {
+            self.hints.remove(0);
+        }
+        self.hints.push(place);
+    }
+
+    /// How the log stands in the segments at this moment; `None` if nothing was ever written.
+    pub(super) fn mark(&self, partition: PartitionId, start: Offset) -> Option<Mark> {
+        let active = self.active()?;
+        Some(Mark {
+            partition,
+            log_start: start,
+            segment: active.base,
+            segment_bytes: active.bytes,
+            end: self.end,
+        })
+    }
+}

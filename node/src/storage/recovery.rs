@@ -1,0 +1,412 @@
+//! One log as its files tell it: which segments are there, where its valid prefix ends, and the
+//! replica's state, from the newest snapshot and the frames behind it.
+
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quorate_core::id::{Offset, PartitionId};
+use quorate_core::partition::recovered::Recovered;
+use quorate_core::segment::checkpoint::{EnvelopeError, Mark};
+use quorate_core::segment::frame::FrameFlaw;
+use quorate_core::segment::index::Index;
+use quorate_core::segment::scan::{Depth, Scan, Step};
+use quorate_core::segment::{FileKind, file_name, parse_file_name};
+use quorate_core::time::Timestamp;
+use quorate_core::{mutant, reached};
+
+use super::Shared;
+use super::directory::read;
+use super::error::{LogError, Rot, StorageError};
+use super::log::{LogState, Segment};
+use super::walk::Window;
+use crate::disk::File;
+
+/// A log as recovery found it.
+pub(super) struct Loaded {
+    pub(super) recovered: Recovered,
+    pub(super) state: LogState,
+    /// Whether more was found, or less kept, than the mark says.
+    pub(super) changed: bool,
+}
+
+/// What recovery knows of the log while it looks at its segments.
+struct Loading<'a> {
+    shared: &'a Shared,
+    partition: PartitionId,
+    directory: PathBuf,
+    mark: Option<Mark>,
+    bases: Vec<Offset>,
+    recovered: Recovered,
+    segments: Vec<Segment>,
+    index: Index,
+    changed: bool,
+}
+
+/// Why a walk over a segment ended before the segment did.
+enum End {
+    /// The segment's content ends here, as far as the segment itself can tell.
+    Here,
+    /// A write was interrupted here.
+    Torn,
+}
+
+/// Reads a log. `trusted` says that the node was closed cleanly, so that where mark and snapshot
+/// agree nothing need be scanned.
+///
+/// # Errors
+///
+/// `Rot` where the log is not what was durable once; nothing is cut then.
+pub(super) async fn load(
+    shared: &Shared,
+    partition: PartitionId,
+    mark: Option<Mark>,
+    trusted: bool,
+) -> Result<Loaded, LogError> {
+    let directory = shared.log_directory(partition);
+    let mut loading = Loading {
+        shared,
+        partition,
+        directory,
+        mark,
+        bases: Vec::new(),
+        recovered: Recovered::empty(),
+        segments: Vec::new(),
+        index: Index::new(Offset::ZERO),
+        changed: false,
+    };
+    let snapshots = loading.list().await?;
+    loading.check_presence()?;
+    loading.newest_snapshot(snapshots).await?;
+    loading.scan(trusted).await?;
+    loading.settle().await
+}
+
+impl Loading<'_> {
+    fn log_start(&self) -> Offset {
+        self.mark.map(|mark| mark.log_start).unwrap_or_default()
+    }
+
+    /// Takes stock of the segments, and removes those that lie below the log's start: their
+    /// removal was cut short. Returns the snapshots, ascending.
+    async fn list(&mut self) -> Result<Vec<Offset>, LogError> {
+        let names = match self.shared.disk.list(&self.directory).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            names => names.map_err(StorageError::io("reading a log", &self.directory))?,
+        };
+        let files = names.iter().filter_map(|name| parse_file_name(name.to_str()?));
+        let mut snapshots = Vec::new();
+        for (base, kind) in files {
+            match kind {
+                FileKind::Segment => self.bases.push(base),
+                FileKind::Snapshot => snapshots.push(base),
+                FileKind::Index => {}
+            }
+        }
+        self.bases.sort_unstable();
+        snapshots.sort_unstable();
+        let start = self.log_start();
+        let keep = self.bases.iter().rposition(|&base| base <= start).unwrap_or_default();
+        for base in self.bases.drain(..keep).collect::<Vec<_>>() {
+            self.remove(base).await?;
+            reached!("leftover-segment-removed");
+        }
+        Ok(snapshots)
+    }
+
+    async fn remove(&self, base: Offset) -> Result<(), LogError> {
+        self.shared.files.forget((self.partition, base));
+        for kind in FileKind::ALL {
+            let path = self.directory.join(file_name(base, kind));
+            match self.shared.disk.remove(&path).await {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                removed => removed.map_err(StorageError::io("removing a segment", &path))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What was durable must have its files.
+    fn check_presence(&self) -> Result<(), LogError> {
+        let Some(mark) = self.mark else { return Ok(()) };
+        let missing = |base: Offset| {
+            let path = self.directory.join(file_name(base, FileKind::Segment));
+            self.rot(path, 0, base, "the file is missing")
+        };
+        if mark.segment_bytes > 0 && !self.bases.contains(&mark.segment) {
+            return Err(missing(mark.segment));
+        }
+        let first = self.bases.first();
+        if mark.log_start < mark.end && first.is_none_or(|&first| first > mark.log_start) {
+            return Err(missing(mark.log_start));
+        }
+        Ok(())
+    }
+
+    fn rot(&self, path: PathBuf, position: u64, offset: Offset, why: &str) -> LogError {
+        let partition = self.partition;
+        LogError::Rot(Rot { partition, path, position, offset, why: why.to_owned() })
+    }
+
+    /// Begins with the newest state whose records are known to be durable: a snapshot beyond the
+    /// mark may have outlived the records that it speaks of.
+    async fn newest_snapshot(&mut self, snapshots: Vec<Offset>) -> Result<(), LogError> {
+        let start = self.log_start();
+        let durable = self.mark.map(|mark| mark.end);
+        let usable = snapshots.into_iter().rev().filter(|&at| Some(at) <= durable);
+        for at in usable {
+            let path = self.directory.join(file_name(at, FileKind::Snapshot));
+            let reading = StorageError::io("reading a snapshot", &path);
+            let Some(bytes) = read(&*self.shared.disk, &path).await.map_err(reading)? else {
+                continue;
+            };
+            let mut recovered = match Recovered::from_snapshot(&bytes) {
+                Ok(recovered) if recovered.end == at => recovered,
+                Err(flaw @ EnvelopeError::Newer { .. }) => {
+                    let why = flaw.to_string();
+                    return Err(StorageError::Newer { path, why }.into());
+                }
+                _ => {
+                    reached!("snapshot-unusable");
+                    continue;
+                }
+            };
+            recovered.delete_before(start);
+            let known = recovered.segments.iter().filter(|segment| segment.base < at);
+            let bases: Vec<_> = known.map(|segment| segment.base).collect();
+            if let Some(&gone) = bases.iter().find(|base| !self.bases.contains(base)) {
+                let path = self.directory.join(file_name(gone, FileKind::Segment));
+                return Err(self.rot(path, 0, gone, "the file is missing"));
+            }
+            if self.bases.iter().filter(|&&base| base < at).count() != bases.len() {
+                reached!("snapshot-disagrees");
+                continue;
+            }
+            self.recovered = recovered;
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    /// Walks the segments from the one in which the snapshot's records end.
+    async fn scan(&mut self, trusted: bool) -> Result<(), LogError> {
+        let from = self.recovered.end;
+        let at = self.bases.partition_point(|&base| base <= from).saturating_sub(1);
+        let closed = self.recovered.segments.clone();
+        for &base in &self.bases[..at.min(self.bases.len())] {
+            let info = closed.iter().find(|info| info.base == base);
+            let bytes = info.map(|info| info.bytes).unwrap_or_default();
+            let max_timestamp = info.map(|info| info.max_timestamp);
+            self.segments.push(Segment { base, bytes, max_timestamp });
+        }
+        let bases = self.bases.clone();
+        for (place, &base) in bases.iter().enumerate().skip(at) {
+            let next = bases.get(place + 1).copied();
+            let path = self.directory.join(file_name(base, FileKind::Segment));
+            let file = self.open(base).await?;
+            if next.is_none() && trusted && self.is_known(base, &*file).await? {
+                reached!("log-not-scanned");
+                return Ok(());
+            }
+            let end = self.walk(base, Arc::clone(&file)).await?;
+            let (position, offset) = (self.index.bytes(), self.recovered.end);
+            let gap = next.is_some_and(|next| next != offset);
+            if gap && self.is_durable(base, position) {
+                return Err(self.rot(path, position, offset, "the next segment begins elsewhere"));
+            }
+            if gap || matches!(end, End::Torn) || next.is_none() {
+                self.cut(&*file, &path, position).await?;
+                for &later in &bases[place + 1..] {
+                    reached!("segment-behind-gap-removed");
+                    self.remove(later).await?;
+                    self.changed = true;
+                }
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn open(&self, base: Offset) -> Result<Arc<dyn File>, LogError> {
+        let path = self.directory.join(file_name(base, FileKind::Segment));
+        let opened = self.shared.files.segment((self.partition, base), &path).await;
+        Ok(opened.map_err(StorageError::io("opening a segment", &path))?)
+    }
+
+    /// Whether everything below was durable in this segment.
+    fn durable_bytes(&self, base: Offset, file: &dyn File) -> u64 {
+        match self.mark {
+            Some(mark) if base < mark.segment => file.len(),
+            Some(mark) if base == mark.segment => mark.segment_bytes,
+            _ => 0,
+        }
+    }
+
+    /// Whether the log was durable beyond this place.
+    fn is_durable(&self, base: Offset, position: u64) -> bool {
+        self.mark.is_some_and(|mark| {
+            base < mark.segment || (base == mark.segment && position < mark.segment_bytes)
+        })
+    }
+
+    /// After a clean close: the snapshot tells everything, and the index can be read.
+    async fn is_known(&mut self, base: Offset, file: &dyn File) -> Result<bool, LogError> {
+        let Some(mark) = self.mark else { return Ok(false) };
+        let agree = mark.end == self.recovered.end && mark.segment == base;
+        if !agree || file.len() < mark.segment_bytes {
+            return Ok(false);
+        }
+        let path = self.directory.join(file_name(base, FileKind::Index));
+        let reading = StorageError::io("reading an index", &path);
+        let bytes = read(&*self.shared.disk, &path).await.map_err(reading)?;
+        let index = bytes.and_then(|bytes| Index::decode(&bytes).ok());
+        let Some(index) = index.filter(|index| index.bytes() == mark.segment_bytes) else {
+            reached!("index-made-anew");
+            return Ok(false);
+        };
+        let (bytes, max_timestamp) = (index.bytes(), Some(index.max_timestamp()));
+        self.segments.push(Segment { base, bytes, max_timestamp });
+        self.index = index;
+        Ok(true)
+    }
+
+    /// Folds the frames of a segment that the snapshot does not know, and indexes all of them.
+    async fn walk(&mut self, base: Offset, file: Arc<dyn File>) -> Result<End, LogError> {
+        let path = self.directory.join(file_name(base, FileKind::Segment));
+        let durable = self.durable_bytes(base, &*file);
+        let depth = if mutant!("ignore-torn-tail") { Depth::Headers } else { Depth::Records };
+        let mut scan = Scan::new(self.partition, base, durable, depth);
+        let mut window = Window::new(file, &self.shared.config);
+        self.index = Index::new(base);
+        if self.recovered.segments.last().is_none_or(|active| active.base < base)
+            && (self.recovered.end > Offset::ZERO || !self.recovered.segments.is_empty())
+        {
+            // Fails where the segment begins below the end of the one before: the walk below
+            // finds that out.
+            let _ = self.recovered.roll(base);
+        }
+        let end = loop {
+            let bytes = window.at(scan.position()).await;
+            let bytes = bytes.map_err(StorageError::io("reading a segment", &path))?;
+            match scan.step(&bytes, window.is_last()) {
+                Step::Frame { frame, header, .. } => {
+                    self.index.push(&header, frame.levels, frame.frame_bytes());
+                    if header.base_offset() < self.recovered.end {
+                        continue;
+                    }
+                    let applied = self.recovered.apply(&header, frame.frame_bytes());
+                    assert!(applied.is_ok(), "a frame at the end lies behind it");
+                }
+                Step::More { bytes } => window.want(bytes),
+                Step::End => break End::Here,
+                Step::Torn { flaw: FrameFlaw::Version { .. } } => {
+                    let why = "a frame has a newer format".to_owned();
+                    return Err(StorageError::Newer { path, why }.into());
+                }
+                Step::Torn { .. } => break End::Torn,
+                Step::Rot { .. } if mutant!("checksum-mismatch-means-truncate") => {
+                    break End::Torn;
+                }
+                Step::Rot { flaw } => {
+                    let why = flaw.to_string();
+                    return Err(self.rot(path, scan.position(), scan.next_offset(), &why));
+                }
+            }
+        };
+        let (bytes, max_timestamp) = (self.index.bytes(), Some(self.index.max_timestamp()));
+        self.segments.push(Segment { base, bytes, max_timestamp });
+        self.changed |= bytes > durable;
+        Ok(end)
+    }
+
+    /// Behind the end of the log nothing but zeros may stand, or a frame of an earlier life could
+    /// come back to life behind a new one of the right length. The cut is durable before anything
+    /// is appended.
+    async fn cut(
+        &mut self,
+        file: &dyn File,
+        path: &std::path::Path,
+        position: u64,
+    ) -> Result<(), LogError> {
+        if mutant!("ignore-torn-tail") {
+            return Ok(());
+        }
+        let cutting = StorageError::io("cutting a torn tail", path);
+        let cut = async {
+            if is_zero_from(file, position).await? {
+                return Ok(false);
+            }
+            reached!("torn-tail-cut");
+            file.set_len(position).await?;
+            io::Result::Ok(true)
+        };
+        self.changed |= cut.await.map_err(cutting)?;
+        Ok(())
+    }
+
+    /// Makes durable what was found beyond the mark, since readers will be shown it.
+    async fn settle(mut self) -> Result<Loaded, LogError> {
+        let start = self.log_start();
+        if self.recovered.end < start {
+            // What was written without a sync is lost, and its deletion was durable.
+            reached!("log-lost-below-start");
+            for base in std::mem::take(&mut self.bases) {
+                self.remove(base).await?;
+            }
+            self.segments.clear();
+            self.recovered.segments.clear();
+            self.changed = true;
+        }
+        self.recovered.delete_before(start);
+        if self.changed {
+            let mut names = BTreeSet::from([self.shared.logs_directory()]);
+            let mut files = Vec::new();
+            for segment in &self.segments {
+                if !self.is_durable(segment.base, segment.bytes) {
+                    names.insert(self.directory.clone());
+                    files.push(self.open(segment.base).await?);
+                }
+            }
+            let syncing = StorageError::io("syncing a recovered log", &self.directory);
+            let synced = super::writer::sync_all(&*self.shared.disk, &files, &names).await;
+            synced.map_err(syncing)?;
+        }
+        let Self { mark, mut recovered, mut segments, mut index, changed, .. } = self;
+        // An active segment without frames has no file, and only the mark tells of it.
+        let newest = segments.last().map(|active| active.base);
+        if let Some(mark) = mark
+            && mark.segment_bytes == 0
+            && newest.is_none_or(|newest| newest < mark.segment)
+            && mark.end == recovered.end
+        {
+            let max_timestamp = Some(Timestamp::NONE);
+            segments.push(Segment { base: mark.segment, bytes: 0, max_timestamp });
+            index = Index::new(mark.segment);
+        }
+        let newest = segments.last().map(|active| active.base);
+        recovered.segments.retain(|info| newest.is_some_and(|newest| info.base <= newest));
+        if recovered.segments.len() < segments.len()
+            && let Some(active) = newest
+        {
+            let _ = recovered.roll(active);
+        }
+        let state = LogState::new(recovered.log_start, recovered.end, segments, index);
+        Ok(Loaded { recovered, state, changed })
+    }
+}
+
+async fn is_zero_from(file: &dyn File, mut position: u64) -> io::Result<bool> {
+    while position < file.len() {
+        let bytes: Bytes = file.read_at(position, 1 << 20).await?;
+        if bytes.iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+        if bytes.is_empty() {
+            break;
+        }
+        position += bytes.len() as u64;
+    }
+    Ok(true)
+}

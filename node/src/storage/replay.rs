@@ -1,0 +1,436 @@
+//! What the journal knows and the segments may not: its groups are read in order and done again,
+//! each change that is there already being passed over.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quorate_core::id::{Offset, PartitionId};
+use quorate_core::partition::recovered::Recovered;
+use quorate_core::segment::checkpoint::Marks;
+use quorate_core::segment::frame::{Frame, frame_chunks};
+use quorate_core::segment::journal::{
+    Entry, FileHeader, Found, Group, GroupFlaw, JournalId, PAGE_BYTES, find_group, later_group,
+};
+use quorate_core::segment::{FileKind, file_name};
+use quorate_core::{mutant, reached};
+
+use super::directory::{self, JOURNAL};
+use super::error::{LogError, Rot, StorageError};
+use super::journal::{JournalFile, file_path, parse_ordinal};
+use super::log::Log;
+use super::recovery::load;
+use super::writer::{Segments, Writing, sync_all};
+use super::{OpenReport, Shared};
+use crate::disk::Open;
+
+/// Pieces in which journal files are searched: whole pages.
+const PIECE_BYTES: usize = 256 * PAGE_BYTES;
+
+/// Opens every file of the journal.
+pub(super) async fn open_files(shared: &Shared) -> Result<Vec<JournalFile>, StorageError> {
+    let directory = shared.config.directory.join(JOURNAL);
+    let reading = || StorageError::io("opening the journal", &directory);
+    let names = shared.disk.list(&directory).await.map_err(reading())?;
+    let mut files = Vec::new();
+    for ordinal in names.iter().filter_map(|name| parse_ordinal(name)) {
+        let path = file_path(&directory, ordinal);
+        let file = shared.disk.open(&path, Open::Write).await.map_err(reading())?;
+        files.push(JournalFile { ordinal, file, newest: None });
+    }
+    Ok(files)
+}
+
+/// A log while the journal is replayed onto it.
+struct Replayed {
+    recovered: Recovered,
+    writing: Writing,
+}
+
+/// See the file's comment.
+pub(super) struct Replay<'a> {
+    shared: Arc<Shared>,
+    id: JournalId,
+    files: &'a [JournalFile],
+    logs: BTreeMap<PartitionId, Replayed>,
+    offline: BTreeMap<PartitionId, Rot>,
+    segments: Segments,
+    touched: BTreeSet<PartitionId>,
+}
+
+/// Where groups are looked for.
+#[derive(Clone, Copy)]
+struct Cursor {
+    file: usize,
+    position: u64,
+    sequence: u64,
+}
+
+impl<'a> Replay<'a> {
+    pub(super) fn new(shared: Arc<Shared>, files: &'a [JournalFile]) -> Self {
+        let segments = Segments::new(Arc::clone(&shared));
+        let id = shared.journal;
+        let (logs, offline) = (BTreeMap::new(), BTreeMap::new());
+        Self { shared, id, files, logs, offline, segments, touched: BTreeSet::new() }
+    }
+
+    /// Replays all groups from `sequence` on, makes the segments durable and marks them so.
+    /// Returns the number that the next group takes.
+    pub(super) async fn run(
+        mut self,
+        sequence: u64,
+        report: &mut OpenReport,
+    ) -> Result<u64, StorageError> {
+        let headers = self.headers().await?;
+        let mut next = sequence;
+        let mut cursor = self.find(&headers, sequence).await?;
+        while let Some(at) = cursor {
+            let flaw = match self.group_at(at).await? {
+                Ok(group) => {
+                    next = group.sequence + 1;
+                    report.groups_replayed += 1;
+                    report.bytes_replayed += group.bytes as u64;
+                    let position = at.position + group.bytes as u64;
+                    self.on_group(group).await?;
+                    cursor = Some(Cursor { position, sequence: next, ..at });
+                    continue;
+                }
+                Err(flaw) => flaw,
+            };
+            if flaw.is_newer() {
+                let path = self.path(at.file);
+                return Err(StorageError::Newer { path, why: flaw.to_string() });
+            }
+            let follows = headers.iter().find(|(first, _)| *first == at.sequence);
+            cursor = match follows {
+                Some(&(_, file)) if file != at.file => {
+                    Some(Cursor { file, position: PAGE_BYTES as u64, ..at })
+                }
+                _ => {
+                    self.prove_end(at, &headers, flaw).await?;
+                    None
+                }
+            };
+        }
+        reached!("journal-replayed");
+        self.finish(next + 1, report).await
+    }
+
+    fn path(&self, file: usize) -> PathBuf {
+        file_path(&self.shared.config.directory.join(JOURNAL), self.files[file].ordinal)
+    }
+
+    async fn read(&self, at: Cursor, bytes: usize) -> Result<Bytes, StorageError> {
+        let read = self.files[at.file].file.read_at(at.position, bytes).await;
+        read.map_err(StorageError::io("reading the journal", &self.path(at.file)))
+    }
+
+    /// Per file with a whole header, the number of its first group; ascending.
+    async fn headers(&self) -> Result<Vec<(u64, usize)>, StorageError> {
+        let mut headers = Vec::new();
+        for file in 0..self.files.len() {
+            let at = Cursor { file, position: 0, sequence: 0 };
+            let page = self.read(at, PAGE_BYTES).await?;
+            match FileHeader::decode(self.id, &page) {
+                Ok(header) => headers.push((header.first_sequence, file)),
+                Err(flaw @ (GroupFlaw::Version { .. } | GroupFlaw::Stranger)) => {
+                    let (path, why) = (self.path(file), flaw.to_string());
+                    return Err(match flaw {
+                        GroupFlaw::Stranger => StorageError::Damaged { path, why },
+                        _ => StorageError::Newer { path, why },
+                    });
+                }
+                Err(_) => {}
+            }
+        }
+        headers.sort_unstable();
+        Ok(headers)
+    }
+
+    /// The place of group `sequence`: in the newest file that begins no later.
+    async fn find(
+        &self,
+        headers: &[(u64, usize)],
+        sequence: u64,
+    ) -> Result<Option<Cursor>, StorageError> {
+        let Some(&(_, file)) = headers.iter().rev().find(|(first, _)| *first <= sequence) else {
+            let start = Cursor { file: 0, position: 0, sequence };
+            if !self.files.is_empty() {
+                self.prove_end(start, headers, GroupFlaw::Magic).await?;
+            }
+            return Ok(None);
+        };
+        let mut at = Cursor { file, position: PAGE_BYTES as u64, sequence };
+        loop {
+            let piece = self.read(at, PIECE_BYTES).await?;
+            if piece.is_empty() {
+                at.position = self.files[file].file.len();
+                return Ok(Some(at));
+            }
+            for page in piece.chunks(PAGE_BYTES) {
+                if later_group(self.id, sequence - 1, page).is_some() {
+                    return Ok(Some(at));
+                }
+                at.position += page.len() as u64;
+            }
+        }
+    }
+
+    async fn group_at(&self, at: Cursor) -> Result<Result<Group, GroupFlaw>, StorageError> {
+        let left = self.files[at.file].file.len().saturating_sub(at.position);
+        let mut wanted = PAGE_BYTES;
+        loop {
+            let bytes = self.read(at, wanted).await?;
+            match find_group(self.id, at.sequence, &bytes, left) {
+                Found::Group(group) => return Ok(Ok(group)),
+                Found::More { bytes } if bytes > wanted => wanted = bytes,
+                Found::More { .. } => return Ok(Err(GroupFlaw::Short)),
+                Found::Nothing(flaw) => return Ok(Err(flaw)),
+            }
+        }
+    }
+
+    /// A group cannot be read. That is the journal's end, unless a later group proves that this
+    /// one was durable.
+    async fn prove_end(
+        &self,
+        at: Cursor,
+        headers: &[(u64, usize)],
+        flaw: GroupFlaw,
+    ) -> Result<(), StorageError> {
+        if mutant!("checksum-mismatch-means-truncate") {
+            return Ok(());
+        }
+        for file in 0..self.files.len() {
+            let first = headers.iter().find(|(_, known)| *known == file).map(|(first, _)| *first);
+            let (position, may) = match first {
+                _ if file == at.file => (at.position, true),
+                Some(first) => (PAGE_BYTES as u64, first > at.sequence),
+                None => (PAGE_BYTES as u64, true),
+            };
+            let mut cursor = Cursor { file, position, ..at };
+            while may {
+                let piece = self.read(cursor, PIECE_BYTES).await?;
+                if piece.is_empty() {
+                    break;
+                }
+                if let Some(later) = later_group(self.id, at.sequence, &piece) {
+                    reached!("journal-rot-found");
+                    let why = format!("{flaw}, and group {later} proves that it was written");
+                    let (path, position) = (self.path(at.file), at.position);
+                    return Err(StorageError::JournalRot { path, position, why });
+                }
+                cursor.position += piece.len() as u64;
+            }
+        }
+        if !matches!(flaw, GroupFlaw::Magic | GroupFlaw::Sequence { .. }) {
+            reached!("journal-torn-tail");
+        }
+        Ok(())
+    }
+
+    async fn on_group(&mut self, group: Group) -> Result<(), StorageError> {
+        for entry in group.entries {
+            self.on_entry(entry).await?;
+        }
+        self.write().await?;
+        if self.segments.is_full() {
+            self.sync().await?;
+        }
+        reached!("journal-group-replayed");
+        Ok(())
+    }
+
+    async fn on_entry(&mut self, entry: Entry) -> Result<(), StorageError> {
+        let partition = match &entry {
+            Entry::Append(frame) => frame.header.partition,
+            Entry::Roll { partition, .. }
+            | Entry::DeleteBefore { partition, .. }
+            | Entry::TruncateTo { partition, .. }
+            | Entry::Synced { partition, .. }
+            | Entry::Remove { partition } => *partition,
+        };
+        if let Entry::Remove { .. } = entry {
+            return self.on_remove(partition).await;
+        }
+        if !self.load(partition).await? {
+            return Ok(());
+        }
+        match entry {
+            Entry::Append(frame) => {
+                self.on_append(partition, &frame);
+                Ok(())
+            }
+            Entry::Roll { base, .. } => self.on_roll(partition, base).await,
+            Entry::DeleteBefore { offset, .. } => self.on_delete_before(partition, offset).await,
+            Entry::Synced { offset, .. } => {
+                let end = self.logs.get(&partition).map(|log| log.recovered.end);
+                if end.is_some_and(|end| end < offset) {
+                    self.take_offline(partition, "records that were synced are missing");
+                }
+                Ok(())
+            }
+            Entry::TruncateTo { .. } => {
+                let path = self.shared.config.directory.join(JOURNAL);
+                let why = "a log is cut back, which this build never does".to_owned();
+                Err(StorageError::Newer { path, why })
+            }
+            Entry::Remove { .. } => Ok(()),
+        }
+    }
+
+    /// Reads a log's segments at its first entry. `false` if the log is offline.
+    async fn load(&mut self, partition: PartitionId) -> Result<bool, StorageError> {
+        if self.logs.contains_key(&partition) {
+            return Ok(true);
+        }
+        if self.offline.contains_key(&partition) {
+            return Ok(false);
+        }
+        let mark = self.shared.marks().get(&partition).copied();
+        match load(&self.shared, partition, mark, false).await {
+            Ok(loaded) => {
+                let directory = self.shared.log_directory(partition);
+                let log = Arc::new(Log::new(partition, directory, loaded.state));
+                let writing = Writing::new(log);
+                self.segments.changed(partition);
+                self.logs.insert(partition, Replayed { recovered: loaded.recovered, writing });
+                Ok(true)
+            }
+            Err(LogError::Rot(rot)) => {
+                self.offline.insert(partition, rot);
+                Ok(false)
+            }
+            Err(LogError::Storage(error)) => Err(error),
+        }
+    }
+
+    fn on_append(&mut self, partition: PartitionId, frame: &Frame) {
+        let Some(log) = self.logs.get_mut(&partition) else { return };
+        let header = frame.batch.header();
+        if header.base_offset() < log.recovered.end {
+            if header.next_offset() > log.recovered.end {
+                self.take_offline(partition, "the journal and the segment disagree");
+            }
+            return;
+        }
+        if header.base_offset() > log.recovered.end {
+            return self.take_offline(partition, "records before the journal's are missing");
+        }
+        let bytes = frame.header.frame_bytes();
+        let applied = log.recovered.apply(header, bytes);
+        assert!(applied.is_ok(), "a frame at the end lies behind it");
+        let chunks = frame_chunks(partition, &frame.batch, frame.header.levels);
+        log.writing.push(*header, frame.header.levels, chunks, bytes);
+        self.touched.insert(partition);
+        reached!("frame-brought-back");
+    }
+
+    async fn on_roll(&mut self, partition: PartitionId, base: Offset) -> Result<(), StorageError> {
+        self.write().await?;
+        let Some(log) = self.logs.get_mut(&partition) else { return Ok(()) };
+        if log.recovered.end != base || log.recovered.roll(base).is_err() {
+            return Ok(());
+        }
+        let snapshot = log.recovered.to_snapshot();
+        let rolled = self.segments.roll(&log.writing, base, &snapshot).await;
+        rolled.map_err(StorageError::io("closing a segment", &log.writing.log.directory))
+    }
+
+    async fn on_delete_before(
+        &mut self,
+        partition: PartitionId,
+        offset: Offset,
+    ) -> Result<(), StorageError> {
+        self.write().await?;
+        let Some(Replayed { recovered, writing }) = self.logs.get_mut(&partition) else {
+            return Ok(());
+        };
+        let lost = offset > recovered.end;
+        recovered.delete_before(offset);
+        writing.start = writing.start.max(offset);
+        let log = Arc::clone(&writing.log);
+        let gone = {
+            let mut state = log.state();
+            state.start = state.start.max(offset);
+            if lost {
+                recovered.segments.clear();
+                state.restart(offset)
+            } else {
+                state.drop_below_start()
+            }
+        };
+        let unlinked = self.segments.unlink(&log, gone).await;
+        unlinked.map_err(StorageError::io("removing segments", &log.directory))
+    }
+
+    async fn on_remove(&mut self, partition: PartitionId) -> Result<(), StorageError> {
+        self.logs.remove(&partition);
+        self.offline.remove(&partition);
+        self.touched.remove(&partition);
+        self.segments.removed(partition);
+        let directory = self.shared.log_directory(partition);
+        let removed = self.segments.remove_log(&directory).await;
+        removed.map_err(StorageError::io("removing a log", &directory))
+    }
+
+    /// The log is not what was promised: it is left as it is.
+    fn take_offline(&mut self, partition: PartitionId, why: &str) {
+        reached!("log-taken-offline");
+        let Some(log) = self.logs.remove(&partition) else { return };
+        let (base, position, offset) = {
+            let state = log.writing.log.state();
+            let active = state.active().map(|active| (active.base, active.bytes));
+            let (base, position) = active.unwrap_or_default();
+            (base, position, state.end)
+        };
+        self.touched.remove(&partition);
+        self.segments.dirty.logs.remove(&partition);
+        let path = log.writing.log.directory.join(file_name(base, FileKind::Segment));
+        let rot = Rot { partition, path, position, offset, why: why.to_owned() };
+        self.offline.insert(partition, rot);
+    }
+
+    async fn write(&mut self) -> Result<(), StorageError> {
+        for partition in std::mem::take(&mut self.touched) {
+            let Some(log) = self.logs.get_mut(&partition) else { continue };
+            let written = self.segments.append(&mut log.writing).await;
+            written.map_err(StorageError::io("writing a segment", &log.writing.log.directory))?;
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was written so far; what is dirty in name only stays so.
+    async fn sync(&mut self) -> Result<(), StorageError> {
+        let logs = std::mem::take(&mut self.segments.dirty.logs);
+        let dirty = std::mem::take(&mut self.segments.dirty);
+        self.segments.dirty.logs = logs;
+        let files: Vec<_> = dirty.files.into_values().chain(dirty.sides.into_values()).collect();
+        let synced = sync_all(&*self.shared.disk, &files, &dirty.directories).await;
+        synced.map_err(StorageError::io("syncing recovered logs", &self.shared.config.directory))
+    }
+
+    async fn finish(mut self, next: u64, report: &mut OpenReport) -> Result<u64, StorageError> {
+        self.sync().await?;
+        reached!("recovery-synced-not-marked");
+        let marks = {
+            let mut marks = self.shared.marks();
+            for (&partition, log) in &self.logs {
+                let mark = log.writing.log.state().mark(partition, log.writing.start);
+                marks.extend(mark.map(|mark| (partition, mark)));
+            }
+            Marks { journal_sequence: next, logs: marks.values().copied().collect() }
+        };
+        let data = &self.shared.config.directory;
+        let written = directory::write_marks(&*self.shared.disk, data, &marks).await;
+        written.map_err(StorageError::io("writing the marks", data))?;
+        report.rot = self.offline.values().cloned().collect();
+        let mut known = self.shared.known();
+        known.offline = self.offline;
+        let replayed = self.logs.into_iter();
+        known.loaded =
+            replayed.map(|(id, log)| (id, (log.recovered, log.writing.log))).collect();
+        Ok(next)
+    }
+}

@@ -1,0 +1,123 @@
+//! The background sync of segments, after which the journal before it is needed no more; and the
+//! clean close, which is the last one.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use quorate_core::segment::checkpoint::Marks;
+use quorate_core::{mutant, reached};
+
+use super::segments::Dirty;
+use super::{Event, Writer};
+use crate::disk::{Disk, File};
+use crate::storage::Shared;
+use crate::storage::directory;
+use crate::storage::error::StorageError;
+
+/// Syncs on their way at once, so that the journal's own finds a thread free.
+const SYNCS_MAX: usize = 2;
+
+/// Syncs files, then the directories that name them.
+pub(super) async fn sync_all(
+    disk: &dyn Disk,
+    files: &[Arc<dyn File>],
+    directories: &BTreeSet<PathBuf>,
+) -> io::Result<()> {
+    let mut syncs = FuturesUnordered::new();
+    for file in files {
+        if syncs.len() == SYNCS_MAX
+            && let Some(synced) = syncs.next().await
+        {
+            synced?;
+        }
+        syncs.push(file.sync());
+    }
+    while let Some(synced) = syncs.next().await {
+        synced?;
+    }
+    if mutant!("new-file-dir-not-synced") {
+        return Ok(());
+    }
+    for name in directories {
+        disk.sync_directory(name).await?;
+    }
+    Ok(())
+}
+
+/// Makes everything in `dirty` durable, and then the marks that say so.
+async fn checkpoint(shared: Arc<Shared>, dirty: Dirty, marks: Marks) -> io::Result<u64> {
+    let sequence = marks.journal_sequence;
+    if mutant!("recovery-point-ahead") {
+        directory::write_marks(&*shared.disk, &shared.config.directory, &marks).await?;
+    }
+    let mut files: Vec<_> = dirty.files.into_values().collect();
+    files.extend(dirty.sides.into_values());
+    sync_all(&*shared.disk, &files, &dirty.directories).await?;
+    reached!("checkpoint-synced-not-marked");
+    directory::write_marks(&*shared.disk, &shared.config.directory, &marks).await?;
+    Ok(sequence)
+}
+
+impl Writer {
+    /// Every change in a group below the one that gathers stands in the segments already, so a
+    /// sync of the segments makes all of those groups superfluous.
+    pub(super) fn start_checkpoint_if_due(&mut self) {
+        if self.poisoned || self.checkpoint.is_some() || !self.segments.is_due() {
+            return;
+        }
+        self.segments.wanted = false;
+        let (dirty, marks) = self.take_dirty();
+        self.checkpoint = Some(Box::pin(checkpoint(Arc::clone(&self.shared), dirty, marks)));
+    }
+
+    fn take_dirty(&mut self) -> (Dirty, Marks) {
+        let dirty = std::mem::take(&mut self.segments.dirty);
+        let mut marks = self.shared.marks();
+        for partition in &dirty.logs {
+            let Some(writing) = self.logs.get(partition) else { continue };
+            let mark = writing.log.state().mark(*partition, writing.start);
+            marks.extend(mark.map(|mark| (*partition, mark)));
+        }
+        let logs = marks.values().copied().collect();
+        (dirty, Marks { journal_sequence: self.group.sequence, logs })
+    }
+
+    pub(super) fn on_checkpointed(&mut self, result: io::Result<u64>) {
+        self.checkpoint = None;
+        match result {
+            Ok(sequence) => {
+                reached!("checkpoint-done");
+                self.released = self.released.max(sequence);
+                for done in self.checkpoint_done.drain(..) {
+                    let _ = done.send(Ok(()));
+                }
+            }
+            Err(error) => self.fail(&error, None),
+        }
+    }
+
+    /// Nothing is in flight and nobody writes any more: syncs the rest, and says so in a marker
+    /// that the next start removes before it appends anything.
+    pub(super) async fn close(&mut self) -> Result<(), StorageError> {
+        if self.poisoned {
+            return Err(StorageError::Stopped);
+        }
+        let data = self.shared.config.directory.clone();
+        let error = StorageError::io("closing", &data);
+        let closed = async {
+            let (dirty, marks) = self.take_dirty();
+            let sequence = marks.journal_sequence;
+            checkpoint(Arc::clone(&self.shared), dirty, marks).await?;
+            if let Some(journal) = &mut self.journal {
+                journal.trim().await?;
+            }
+            reached!("closed-not-marked-clean");
+            directory::write_clean(&*self.shared.disk, &data, sequence).await
+        };
+        closed.await.map_err(error)
+    }
+}

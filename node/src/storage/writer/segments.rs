@@ -1,0 +1,307 @@
+//! The writer's hand on the segment files: frames at their end, side files, what is not synced yet,
+//! and what is unlinked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quorate_core::batch::{Header, Levels};
+use quorate_core::id::{Offset, PartitionId, WriteId};
+use quorate_core::reached;
+use quorate_core::segment::FileKind;
+
+use super::checkpoint::sync_all;
+use crate::disk::{File, Open};
+use crate::storage::Shared;
+use crate::storage::files::SegmentKey;
+use crate::storage::log::{Log, Segment};
+
+/// What the writer knows of one open log.
+pub(super) struct Writing {
+    pub(super) log: Arc<Log>,
+    /// The log's start as far as changes were accepted; readers see it once it is durable.
+    pub(super) start: Offset,
+    /// The segment holds frames that neither the journal has nor a sync covers.
+    pub(super) unjournaled: bool,
+    /// Complete as soon as it stands in the segment.
+    pub(super) done: Option<WriteId>,
+    /// Bytes that came into the group with this number.
+    pub(super) group: u64,
+    pub(super) group_bytes: u64,
+    chunks: Vec<Bytes>,
+    frames: Vec<(Header, Levels, u64)>,
+    bytes: u64,
+}
+
+impl Writing {
+    pub(super) fn new(log: Arc<Log>) -> Self {
+        let start = log.state().start;
+        Self {
+            log,
+            start,
+            unjournaled: false,
+            done: None,
+            group: 0,
+            group_bytes: 0,
+            chunks: Vec::new(),
+            frames: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    /// A frame to be written with the next `Segments::append`.
+    pub(super) fn push(&mut self, header: Header, levels: Levels, chunks: [Bytes; 2], bytes: u64) {
+        self.chunks.extend(chunks);
+        self.frames.push((header, levels, bytes));
+        self.bytes += bytes;
+    }
+}
+
+/// What no sync covers yet.
+#[derive(Default)]
+pub(super) struct Dirty {
+    pub(super) files: BTreeMap<SegmentKey, Arc<dyn File>>,
+    /// Snapshots and indexes.
+    pub(super) sides: BTreeMap<(PartitionId, PathBuf), Arc<dyn File>>,
+    pub(super) directories: BTreeSet<PathBuf>,
+    /// Logs whose marks are out of date.
+    pub(super) logs: BTreeSet<PartitionId>,
+    pub(super) bytes: u64,
+}
+
+/// See the file's comment.
+pub(super) struct Segments {
+    shared: Arc<Shared>,
+    pub(super) dirty: Dirty,
+    /// Somebody asked for a checkpoint.
+    pub(super) wanted: bool,
+}
+
+impl Segments {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, dirty: Dirty::default(), wanted: false }
+    }
+
+    /// Whether so many files are unsynced that a checkpoint must come first.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full_with(0)
+    }
+
+    pub(super) fn is_full_with(&self, more: usize) -> bool {
+        self.dirty.files.len() + more >= self.shared.config.open_files_max / 4
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        self.wanted || self.is_full() || self.dirty.bytes >= self.shared.config.checkpoint_bytes
+    }
+
+    pub(super) fn changed(&mut self, partition: PartitionId) {
+        self.dirty.logs.insert(partition);
+    }
+
+    /// Writes what was pushed, in one write.
+    pub(super) async fn append(&mut self, writing: &mut Writing) -> io::Result<()> {
+        let Some(&(first, ..)) = writing.frames.first() else { return Ok(()) };
+        let log = Arc::clone(&writing.log);
+        let (base, position) = {
+            let mut state = log.state();
+            if state.segments.is_empty() {
+                state.roll(first.base_offset());
+            }
+            state.active().map(|active| (active.base, active.bytes)).unwrap_or_default()
+        };
+        let end = position + writing.bytes;
+        let last = writing.frames.last().map_or(first.base_offset(), |(last, ..)| last.last_offset());
+        if end > u64::from(u32::MAX) || last.0 - base.0 > i64::from(u32::MAX) {
+            return Err(io::Error::other("a segment takes at most 4 GiB and 2^32 offsets"));
+        }
+        let file = self.active_file(&log, base, position).await?;
+        self.dirty.files.insert((log.partition, base), Arc::clone(&file));
+        self.dirty.bytes += writing.bytes;
+        self.changed(log.partition);
+        let written = async {
+            if end > file.len() {
+                let config = &self.shared.config;
+                let more = file.len().clamp(config.allocation_bytes_min, config.allocation_bytes_max);
+                file.allocate(end.max(file.len() + more)).await?;
+            }
+            file.write_at(position, std::mem::take(&mut writing.chunks)).await
+        };
+        if let Err(error) = written.await {
+            // The log's end is where it was; what a failed write left behind it goes if it can.
+            let _ = file.set_len(position).await;
+            return Err(error);
+        }
+        reached!("segment-written");
+        let mut state = log.state();
+        for (header, levels, bytes) in writing.frames.drain(..) {
+            state.push(&header, levels, bytes);
+        }
+        writing.bytes = 0;
+        Ok(())
+    }
+
+    async fn active_file(
+        &mut self,
+        log: &Log,
+        base: Offset,
+        position: u64,
+    ) -> io::Result<Arc<dyn File>> {
+        let key = (log.partition, base);
+        if let Some(file) = self.dirty.files.get(&key) {
+            return Ok(Arc::clone(file));
+        }
+        let path = log.path(base, FileKind::Segment);
+        if position > 0 {
+            return self.shared.files.segment(key, &path).await;
+        }
+        self.shared.disk.make_directory(&log.directory).await?;
+        let file = self.create(&path).await?;
+        // What an earlier life left under this name was never part of the log.
+        file.set_len(0).await?;
+        self.dirty.directories.insert(log.directory.clone());
+        self.dirty.directories.insert(self.shared.logs_directory());
+        Ok(self.shared.files.keep_segment(key, file))
+    }
+
+    async fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        match self.shared.disk.open(path, Open::Create).await {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                self.shared.disk.open(path, Open::Write).await
+            }
+            opened => opened,
+        }
+    }
+
+    /// A small file that can be made anew, should a power loss take it before the next checkpoint.
+    async fn write_side(&mut self, log: &Log, path: PathBuf, bytes: Bytes) -> io::Result<()> {
+        let file = self.create(&path).await?;
+        file.write_at(0, vec![bytes]).await?;
+        self.dirty.directories.insert(log.directory.clone());
+        self.dirty.sides.insert((log.partition, path), file);
+        Ok(())
+    }
+
+    /// Closes the active segment: trims its file, writes its index and the state behind it.
+    pub(super) async fn roll(
+        &mut self,
+        writing: &Writing,
+        base: Offset,
+        snapshot: &Bytes,
+    ) -> io::Result<()> {
+        let log = &writing.log;
+        let active = log.state().active().cloned();
+        if active.as_ref().is_some_and(|active| active.base >= base) {
+            return Ok(());
+        }
+        self.changed(log.partition);
+        if let Some(active) = active.filter(|active| active.bytes > 0) {
+            let file = self.active_file(log, active.base, active.bytes).await?;
+            file.set_len(active.bytes).await?;
+            self.dirty.files.insert((log.partition, active.base), file);
+            self.write_index(log, active.base).await?;
+            let path = log.path(base, FileKind::Snapshot);
+            self.write_side(log, path, snapshot.clone()).await?;
+        }
+        reached!("segment-rolled");
+        log.state().roll(base);
+        Ok(())
+    }
+
+    async fn write_index(&mut self, log: &Log, base: Offset) -> io::Result<()> {
+        let index = log.state().index.encode();
+        self.write_side(log, log.path(base, FileKind::Index), index).await
+    }
+
+    /// What a start after a clean close needs, so that it need not read the active segment.
+    pub(super) async fn snapshot_at_end(
+        &mut self,
+        writing: &Writing,
+        snapshot: &Bytes,
+    ) -> io::Result<()> {
+        let log = &writing.log;
+        let (active, end) = {
+            let state = log.state();
+            (state.active().cloned(), state.end)
+        };
+        let Some(active) = active else { return Ok(()) };
+        if active.bytes == 0 {
+            // The log's directory may not be there yet.
+            self.shared.disk.make_directory(&log.directory).await?;
+            self.dirty.directories.insert(self.shared.logs_directory());
+        }
+        self.changed(log.partition);
+        self.write_index(log, active.base).await?;
+        self.write_side(log, log.path(end, FileKind::Snapshot), snapshot.clone()).await
+    }
+
+    /// The unsynced files of these logs, and the directories whose names they need.
+    pub(super) fn unsynced(
+        &self,
+        logs: &BTreeSet<PartitionId>,
+        directories: impl Fn(PartitionId) -> PathBuf,
+    ) -> (Vec<Arc<dyn File>>, BTreeSet<PathBuf>) {
+        let mut files = Vec::new();
+        let mut names = BTreeSet::new();
+        for &log in logs {
+            let all = (log, Offset(i64::MIN))..=(log, Offset(i64::MAX));
+            files.extend(self.dirty.files.range(all).map(|(_, file)| Arc::clone(file)));
+            let sides = self.dirty.sides.range((log, PathBuf::new())..);
+            let sides = sides.take_while(|((partition, _), _)| *partition == log);
+            files.extend(sides.map(|(_, file)| Arc::clone(file)));
+            names.extend([directories(log), self.shared.logs_directory()]);
+        }
+        names.retain(|name| self.dirty.directories.contains(name));
+        (files, names)
+    }
+
+    /// Removes the files of segments that lie below the log's start.
+    pub(super) async fn unlink(&mut self, log: &Log, gone: Vec<Segment>) -> io::Result<()> {
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let first = log.state().segments.first().map(|segment| segment.base).unwrap_or_default();
+        // The producers of the records that go are known from this file alone from now on.
+        let snapshot = (log.partition, log.path(first, FileKind::Snapshot));
+        if let Some(file) = self.dirty.sides.get(&snapshot) {
+            let directories = BTreeSet::from([log.directory.clone()]);
+            sync_all(&*self.shared.disk, &[Arc::clone(file)], &directories).await?;
+        }
+        for segment in gone {
+            let key = (log.partition, segment.base);
+            self.shared.files.forget(key);
+            self.dirty.files.remove(&key);
+            for kind in FileKind::ALL {
+                let path = log.path(segment.base, kind);
+                self.dirty.sides.remove(&(log.partition, path.clone()));
+                absent_is_fine(self.shared.disk.remove(&path).await)?;
+            }
+        }
+        reached!("segments-unlinked");
+        self.dirty.directories.insert(log.directory.clone());
+        Ok(())
+    }
+
+    /// The log is gone from here on: nothing of it is synced or marked any more.
+    pub(super) fn removed(&mut self, partition: PartitionId) {
+        self.dirty.files.retain(|key, _| key.0 != partition);
+        self.dirty.sides.retain(|key, _| key.0 != partition);
+        self.dirty.logs.remove(&partition);
+        self.shared.marks().remove(&partition);
+    }
+
+    pub(super) async fn remove_log(&mut self, directory: &Path) -> io::Result<()> {
+        self.dirty.directories.remove(directory);
+        self.dirty.directories.insert(self.shared.logs_directory());
+        crate::storage::directory::remove_all(&*self.shared.disk, directory).await
+    }
+}
+
+pub(super) fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
