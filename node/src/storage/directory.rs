@@ -22,7 +22,7 @@ use super::error::StorageError;
 use crate::disk::{Disk, Open};
 
 const IDENTITY: &str = "identity";
-const MARKS: &str = "marks";
+pub(super) const MARKS: &str = "marks";
 const CLEAN: &str = "clean";
 pub(super) const JOURNAL: &str = "journal";
 pub(super) const LOGS: &str = "logs";
@@ -144,12 +144,18 @@ pub(super) async fn identify(
     }
     // A start that was cut short before the identity was durable leaves only these.
     let names = disk.list(data).await.map_err(reading(data))?;
-    let unfinished = format!("{IDENTITY}.new");
-    if names.iter().any(|name| name.to_str() != Some(&unfinished)) {
+    let unfinished = [MARKS.to_owned(), format!("{MARKS}.new"), format!("{IDENTITY}.new")];
+    if names.iter().any(|name| unfinished.iter().all(|known| name.to_str() != Some(known))) {
         return Err(StorageError::NotOurs { directory: data.to_path_buf() });
     }
     let writing = StorageError::io("writing the data directory", data);
-    replace(disk, data, IDENTITY, encode_identity(expected)).await.map_err(writing)?;
+    let written = async {
+        // In this order, so that marks that are missing later on were lost.
+        let marks = Marks { journal_sequence: 1, logs: Vec::new() };
+        write_marks(disk, data, &marks).await?;
+        replace(disk, data, IDENTITY, encode_identity(expected)).await
+    };
+    written.await.map_err(writing)?;
     Ok((*expected, true))
 }
 

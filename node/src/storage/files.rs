@@ -53,6 +53,13 @@ impl<V: Clone> Recent<V> {
         value
     }
 
+    fn forget_log(&mut self, partition: PartitionId) {
+        let all = (partition, Offset(i64::MIN))..=(partition, Offset(i64::MAX));
+        for key in self.entries.range(all).map(|(key, _)| *key).collect::<Vec<_>>() {
+            self.forget(key);
+        }
+    }
+
     fn forget(&mut self, key: SegmentKey) {
         if let Some((used, _)) = self.entries.remove(&key) {
             self.order.remove(&used);
@@ -94,6 +101,11 @@ impl Files {
 
     pub(super) fn keep_index(&self, key: SegmentKey, index: Index) -> Arc<Index> {
         lock(&self.indexes).keep(key, Arc::new(index))
+    }
+
+    pub(super) fn forget_log(&self, partition: PartitionId) {
+        lock(&self.segments).forget_log(partition);
+        lock(&self.indexes).forget_log(partition);
     }
 
     pub(super) fn forget(&self, key: SegmentKey) {

@@ -8,7 +8,6 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use quorate_core::reached;
 use quorate_core::segment::journal::{FileHeader, GroupBuilder, JournalId, PAGE_BYTES};
 
@@ -69,10 +68,6 @@ impl Journal {
         self.next_sequence
     }
 
-    pub(super) fn group(&self, sequence: u64) -> GroupBuilder {
-        GroupBuilder::new(self.id, sequence)
-    }
-
     /// Whether a group of so many bytes can be committed now, or must wait for a checkpoint.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         self.fits(bytes)
@@ -90,7 +85,7 @@ impl Journal {
     }
 
     /// Writes and syncs one group. It was durable before this returns `Ok`.
-    pub(super) async fn commit(&mut self, group: GroupBuilder, sync: bool) -> io::Result<()> {
+    pub(super) async fn commit(&mut self, group: GroupBuilder) -> io::Result<()> {
         let bytes = group.bytes();
         let mut chunks = group.finish();
         if !self.fits(bytes) {
@@ -105,9 +100,7 @@ impl Journal {
         file.newest = Some(self.next_sequence);
         file.file.write_at(position, chunks).await?;
         reached!("journal-written-not-synced");
-        if sync {
-            file.file.sync().await?;
-        }
+        file.file.sync().await?;
         self.current = Some((place, position + written));
         self.next_sequence += 1;
         Ok(())
@@ -153,9 +146,4 @@ impl Journal {
         self.files.push(JournalFile { ordinal, file, newest: None });
         Ok(self.files.len() - 1)
     }
-}
-
-/// A page of zeros.
-pub(super) fn zero_page() -> Bytes {
-    Bytes::from_static(&[0; PAGE_BYTES])
 }

@@ -116,6 +116,14 @@ impl LogState {
         self.index = Index::new(base);
     }
 
+    /// The log begins anew at `base`, without a record. Returns the segments that it had.
+    pub(super) fn restart(&mut self, base: Offset) -> Vec<Segment> {
+        self.end = base;
+        self.index = Index::new(base);
+        self.hints.clear();
+        std::mem::take(&mut self.segments)
+    }
+
     /// Takes out the segments that lie wholly below the start.
     pub(super) fn drop_below_start(&mut self) -> Vec<Segment> {
         let keep_from = self

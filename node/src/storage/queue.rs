@@ -1,12 +1,14 @@
 //! How writes come to the storage engine and how their completions leave it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use quorate_core::id::{PartitionId, WriteId};
 use quorate_core::partition::interface::{Flush, LogOp};
 use tokio::sync::{mpsc, oneshot};
 
 use super::error::StorageError;
+use super::log::Log;
 
 /// One change of one log. Changes of one log are done in the order in which they are sent, which
 /// is the order of their ids.
@@ -35,6 +37,12 @@ pub trait Completions: Send + Sync + 'static {
 #[derive(Debug)]
 pub(super) enum Command {
     Write(WriteRequest),
+    /// The log is open: the writer takes it over from recovery.
+    Attach {
+        log: Arc<Log>,
+        /// Its mark is out of date.
+        changed: bool,
+    },
     Remove {
         partition: PartitionId,
         directory: PathBuf,

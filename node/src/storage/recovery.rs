@@ -72,7 +72,7 @@ pub(super) async fn load(
         directory,
         mark,
         bases: Vec::new(),
-        recovered: Recovered::empty(),
+        recovered: Recovered::default(),
         segments: Vec::new(),
         index: Index::new(Offset::ZERO),
         changed: false,
@@ -277,8 +277,8 @@ impl Loading<'_> {
         let path = self.directory.join(file_name(base, FileKind::Segment));
         let durable = self.durable_bytes(base, &*file);
         let depth = if mutant!("ignore-torn-tail") { Depth::Headers } else { Depth::Records };
-        let mut scan = Scan::new(self.partition, base, durable, depth);
-        let mut window = Window::new(file, &self.shared.config);
+        let mut scan = Scan::new(self.partition, base, file.len(), durable, depth);
+        let mut window = Window::new(file);
         self.index = Index::new(base);
         if self.recovered.segments.last().is_none_or(|active| active.base < base)
             && (self.recovered.end > Offset::ZERO || !self.recovered.segments.is_empty())
@@ -290,7 +290,7 @@ impl Loading<'_> {
         let end = loop {
             let bytes = window.at(scan.position()).await;
             let bytes = bytes.map_err(StorageError::io("reading a segment", &path))?;
-            match scan.step(&bytes, window.is_last()) {
+            match scan.step(&bytes) {
                 Step::Frame { frame, header, .. } => {
                     self.index.push(&header, frame.levels, frame.frame_bytes());
                     if header.base_offset() < self.recovered.end {

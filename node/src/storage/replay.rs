@@ -252,7 +252,8 @@ impl<'a> Replay<'a> {
             | Entry::Remove { partition } => *partition,
         };
         if let Entry::Remove { .. } = entry {
-            return self.on_remove(partition).await;
+            self.on_remove(partition);
+            return Ok(());
         }
         if !self.load(partition).await? {
             return Ok(());
@@ -350,8 +351,8 @@ impl<'a> Replay<'a> {
         let lost = offset > recovered.end;
         recovered.delete_before(offset);
         writing.start = writing.start.max(offset);
-        let log = Arc::clone(&writing.log);
         let gone = {
+            let log = &writing.log;
             let mut state = log.state();
             state.start = state.start.max(offset);
             if lost {
@@ -361,18 +362,16 @@ impl<'a> Replay<'a> {
                 state.drop_below_start()
             }
         };
-        let unlinked = self.segments.unlink(&log, gone).await;
-        unlinked.map_err(StorageError::io("removing segments", &log.directory))
+        self.segments.leave(&writing.log, gone);
+        Ok(())
     }
 
-    async fn on_remove(&mut self, partition: PartitionId) -> Result<(), StorageError> {
+    fn on_remove(&mut self, partition: PartitionId) {
         self.logs.remove(&partition);
         self.offline.remove(&partition);
         self.touched.remove(&partition);
         self.segments.removed(partition);
-        let directory = self.shared.log_directory(partition);
-        let removed = self.segments.remove_log(&directory).await;
-        removed.map_err(StorageError::io("removing a log", &directory))
+        self.segments.leave_log(self.shared.log_directory(partition), None);
     }
 
     /// The log is not what was promised: it is left as it is.
@@ -425,12 +424,16 @@ impl<'a> Replay<'a> {
         let data = &self.shared.config.directory;
         let written = directory::write_marks(&*self.shared.disk, data, &marks).await;
         written.map_err(StorageError::io("writing the marks", data))?;
+        for leaving in std::mem::take(&mut self.segments.leaving) {
+            let unlinked = self.segments.unlink(leaving).await;
+            unlinked.map_err(StorageError::io("removing what was deleted", data))?;
+        }
+        self.sync().await?;
         report.rot = self.offline.values().cloned().collect();
         let mut known = self.shared.known();
         known.offline = self.offline;
         let replayed = self.logs.into_iter();
-        known.loaded =
-            replayed.map(|(id, log)| (id, (log.recovered, log.writing.log))).collect();
+        known.loaded = replayed.map(|(id, log)| (id, (log.recovered, log.writing.log))).collect();
         Ok(next)
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 
-use super::config::StorageConfig;
 use crate::disk::File;
 
 /// Pieces are at least so many bytes in a walk over a whole file.
@@ -21,26 +20,18 @@ pub(super) struct Window {
     piece: usize,
     /// Nothing is read from here on; the file may be longer.
     end: u64,
-    batch_bytes_max: usize,
 }
 
 impl Window {
     /// Over the whole file.
-    pub(super) fn new(file: Arc<dyn File>, config: &StorageConfig) -> Self {
+    pub(super) fn new(file: Arc<dyn File>) -> Self {
         let end = file.len();
-        Self::until(file, end, PIECE_BYTES, config)
+        Self::until(file, end, PIECE_BYTES)
     }
 
     /// Over the file up to `end`, read in pieces of `piece` bytes.
-    pub(super) fn until(
-        file: Arc<dyn File>,
-        end: u64,
-        piece: usize,
-        config: &StorageConfig,
-    ) -> Self {
-        let batch_bytes_max = usize::try_from(config.batch_bytes_max).unwrap_or(usize::MAX);
-        let bytes = Bytes::new();
-        Self { file, position: 0, bytes, wanted: 1, piece, end, batch_bytes_max }
+    pub(super) fn until(file: Arc<dyn File>, end: u64, piece: usize) -> Self {
+        Self { file, position: 0, bytes: Bytes::new(), wanted: 1, piece, end }
     }
 
     /// What stands at `position`, as far as it was read: at least what was wanted, if the file
@@ -61,17 +52,9 @@ impl Window {
         Ok(self.bytes.clone())
     }
 
-    /// The next call of `at` shall give so many bytes. A length that no batch has is not believed:
-    /// the file then seems to end.
+    /// The next call of `at` shall give so many bytes. The scan asks for no more than a header
+    /// under a checksum announces and the file has.
     pub(super) fn want(&mut self, bytes: usize) {
         self.wanted = bytes;
-        if bytes > self.batch_bytes_max {
-            self.end = self.position + self.bytes.len() as u64;
-        }
-    }
-
-    /// Whether the file has nothing behind the bytes given last.
-    pub(super) fn is_last(&self) -> bool {
-        self.position + self.bytes.len() as u64 >= self.end
     }
 }

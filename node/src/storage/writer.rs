@@ -21,26 +21,25 @@ use quorate_core::reached;
 use quorate_core::segment::frame::{FRAME_HEADER_BYTES, frame_chunks};
 use quorate_core::segment::journal::{Entry, GroupBuilder};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::yield_now;
 
-use self::group::{After, Group};
-use self::segments::{Segments, Writing};
+pub(super) use self::checkpoint::sync_all;
+use self::group::{After, Group, Members, completed};
+pub(super) use self::segments::{Leaving, Segments, Writing};
 use super::Shared;
 use super::error::StorageError;
 use super::journal::Journal;
+use super::log::Log;
 use super::queue::{Command, Completions, WriteRequest};
 
 /// Commands taken from the queue before the segments are written.
 const DRAIN_MAX: usize = 1024;
-/// An upper bound of what one log's notes add to a group.
-const NOTE_BYTES: usize = 64;
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type Done = oneshot::Sender<Result<(), StorageError>>;
 
 /// A group on its way to the disk, and the journal with it.
 struct InFlight {
-    members: BTreeMap<PartitionId, (WriteId, WriteId)>,
+    members: Members,
     after: Vec<After>,
     work: Work<(Journal, io::Result<()>)>,
 }
@@ -59,6 +58,8 @@ pub(super) struct Writer {
     journal: Option<Journal>,
     in_flight: Option<InFlight>,
     checkpoint: Option<Work<io::Result<u64>>>,
+    /// Unlinked once the running checkpoint is done.
+    leaving: Vec<Leaving>,
     /// Groups below it are needed no more; told to the journal when it is at home.
     released: u64,
     /// Told when the running checkpoint is done.
@@ -82,7 +83,7 @@ impl Writer {
         commands: mpsc::Receiver<Command>,
         journal: Journal,
     ) -> Self {
-        let group = Group::new(journal.group(journal.next_sequence()), journal.next_sequence());
+        let group = Group::new(shared.journal, journal.next_sequence());
         Self {
             segments: Segments::new(Arc::clone(&shared)),
             shared,
@@ -94,6 +95,7 @@ impl Writer {
             journal: Some(journal),
             in_flight: None,
             checkpoint: None,
+            leaving: Vec::new(),
             released: 0,
             checkpoint_done: Vec::new(),
             closing: None,
@@ -125,7 +127,7 @@ impl Writer {
             };
             match event {
                 Event::Synced(journal, result) => self.on_synced(journal, result).await,
-                Event::Checkpointed(result) => self.on_checkpointed(result),
+                Event::Checkpointed(result) => self.on_checkpointed(result).await,
                 Event::Command(command) => self.on_commands(command).await,
                 Event::Abandoned => return,
             }
@@ -168,8 +170,11 @@ impl Writer {
                 self.completions.write_failed(request.partition, request.write);
             }
             Command::Write(request) => self.on_write(request).await,
-            Command::Attach { log, unjournaled } => {
-                self.logs.insert(log.partition, Writing::new(log, unjournaled));
+            Command::Attach { log, changed } => {
+                if changed {
+                    self.segments.changed(log.partition);
+                }
+                self.logs.insert(log.partition, Writing::new(log));
             }
             Command::Remove { done, .. } | Command::Checkpoint { done } if self.poisoned => {
                 let _ = done.send(Err(StorageError::Stopped));
@@ -251,8 +256,10 @@ impl Writer {
             (writing.group, writing.group_bytes) = (self.group.sequence, 0);
         }
         writing.group_bytes += bytes;
-        let direct =
-            direct || writing.unjournaled || writing.group_bytes >= config.direct_bytes_min || !fits;
+        let direct = direct
+            || writing.unjournaled
+            || writing.group_bytes >= config.direct_bytes_min
+            || !fits;
         let chunks = if durable && !direct {
             self.group.builder.append(partition, &batch, levels)
         } else {
@@ -281,7 +288,7 @@ impl Writer {
         self.group.sync_first.remove(&partition);
         self.group.members.remove(&partition);
         self.group.builder.note(&Entry::Remove { partition });
-        self.group.after.push(After::Removed { partition, directory, done });
+        self.group.after.push(After::Removed { directory, done });
     }
 
     /// Brings what was taken from the queue into the segments. What waits for nothing else is
@@ -319,30 +326,29 @@ impl Writer {
             return;
         }
         let Some(mut journal) = self.journal.take() else { return };
-        let mut group = self.group.take(&journal);
-        let (files, directories) = self.segments.unsynced(&group.sync_first);
-        for &partition in &group.sync_first {
+        let directory = |partition| self.shared.log_directory(partition);
+        let (files, directories) = self.segments.unsynced(&self.group.sync_first, directory);
+        for &partition in &self.group.sync_first {
             if let Some(writing) = self.logs.get_mut(&partition) {
                 writing.unjournaled = false;
                 let offset = writing.log.state().end;
-                group.builder.note(&Entry::Synced { partition, offset });
+                self.group.builder.note(&Entry::Synced { partition, offset });
             }
         }
-        self.group.follow(&group, &journal);
+        let Group { mut members, after, builder, .. } = self.group.close();
         if mutant!("answer-before-sync") {
-            self.completions.written(&std::mem::take(&mut group.members).last_of_each());
+            self.completions.written(&completed(&std::mem::take(&mut members)));
         }
         let disk = Arc::clone(&self.shared.disk);
-        let Group { members, after, builder, .. } = group;
         let work = Box::pin(async move {
             let result = async {
-                checkpoint::sync_all(&*disk, &files, &directories).await?;
+                sync_all(&*disk, &files, &directories).await?;
                 if builder.is_empty() { Ok(()) } else { journal.commit(builder).await }
             };
             let result = result.await;
             (journal, result)
         });
-        self.in_flight = Some(InFlight { members: members.0, after, work });
+        self.in_flight = Some(InFlight { members, after, work });
     }
 
     async fn on_synced(&mut self, journal: Journal, result: io::Result<()>) {
@@ -355,7 +361,7 @@ impl Writer {
             self.refuse_after(after);
             return self.fail(&error, None);
         }
-        let written: Vec<_> = members.iter().map(|(&id, &(_, last))| (id, last)).collect();
+        let written = completed(&members);
         if !written.is_empty() {
             self.completions.written(&written);
         }
@@ -373,10 +379,8 @@ impl Writer {
                 let log = Arc::clone(&writing.log);
                 self.raise_start(&log, offset).await
             }
-            After::Removed { partition, directory, done } => {
-                let removed = self.segments.remove_log(partition, &directory).await;
-                let answer = removed.map_err(StorageError::io("removing a log", &directory));
-                let _ = done.send(answer);
+            After::Removed { directory, done } => {
+                self.segments.leave_log(directory, Some(done));
                 Ok(())
             }
         }
@@ -384,20 +388,26 @@ impl Writer {
 
     /// The start is raised before a file goes, so that no reader is told that an offset is there
     /// and then finds it gone.
-    async fn raise_start(&mut self, log: &super::log::Log, offset: Offset) -> io::Result<()> {
+    async fn raise_start(&mut self, log: &Arc<Log>, offset: Offset) -> io::Result<()> {
         if mutant!("delete-then-advance-start") {
-            let start = std::mem::replace(&mut log.state().start, offset);
-            let gone = log.state().drop_below_start();
-            log.state().start = start;
-            self.segments.unlink(log, gone).await?;
-            yield_now().await;
+            let gone = {
+                let mut state = log.state();
+                let start = std::mem::replace(&mut state.start, offset);
+                let gone = state.drop_below_start();
+                state.start = start;
+                gone
+            };
+            self.segments
+                .unlink(Leaving::Segments { log: Arc::clone(log), segments: gone })
+                .await?;
         }
         let gone = {
             let mut state = log.state();
             state.start = state.start.max(offset);
             state.drop_below_start()
         };
-        self.segments.unlink(log, gone).await
+        self.segments.leave(log, gone);
+        Ok(())
     }
 
     /// Nothing is written after this, and all who wait are told.
@@ -409,11 +419,8 @@ impl Writer {
         if let Some((partition, write)) = write {
             self.completions.write_failed(partition, write);
         }
-        let journal = self.journal.as_ref();
-        let Some(group) = journal.map(|journal| self.group.take(journal)) else {
-            return self.fail_group_later();
-        };
-        for (partition, (first, _)) in group.members.0 {
+        let group = self.group.close();
+        for (partition, (first, _)) in group.members {
             self.completions.write_failed(partition, first);
         }
         self.refuse_after(group.after);

@@ -18,6 +18,7 @@ const ROLL: u8 = 2;
 const DELETE_BEFORE: u8 = 3;
 const TRUNCATE_TO: u8 = 4;
 const REMOVE: u8 = 5;
+const SYNCED: u8 = 6;
 
 /// One change of one log. Replayed in order; each may have reached its segment already.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +36,11 @@ pub enum Entry {
     },
     /// The log now ends at `offset`.
     TruncateTo {
+        partition: PartitionId,
+        offset: Offset,
+    },
+    /// All below `offset` stands in the segments, synced without the journal.
+    Synced {
         partition: PartitionId,
         offset: Offset,
     },
@@ -90,6 +96,7 @@ pub(super) fn encode(entry: &Entry) -> Bytes {
         Entry::DeleteBefore { partition, offset } => put(DELETE_BEFORE, partition, Some(offset)),
         Entry::TruncateTo { partition, offset } => put(TRUNCATE_TO, partition, Some(offset)),
         Entry::Remove { partition } => put(REMOVE, partition, None),
+        Entry::Synced { partition, offset } => put(SYNCED, partition, Some(offset)),
     }
     Bytes::from(out)
 }
@@ -148,6 +155,7 @@ fn decode(tag: u8, payload: &Bytes) -> Result<Entry, EntryFlaw> {
         DELETE_BEFORE => Entry::DeleteBefore { partition, offset: offset()? },
         TRUNCATE_TO => Entry::TruncateTo { partition, offset: offset()? },
         REMOVE => Entry::Remove { partition },
+        SYNCED => Entry::Synced { partition, offset: offset()? },
         found => return Err(EntryFlaw::Tag { found }),
     };
     if fields.0.is_empty() { Ok(entry) } else { Err(EntryFlaw::Length) }

@@ -11,8 +11,8 @@ use futures_util::stream::FuturesUnordered;
 use quorate_core::segment::checkpoint::Marks;
 use quorate_core::{mutant, reached};
 
+use super::Writer;
 use super::segments::Dirty;
-use super::{Event, Writer};
 use crate::disk::{Disk, File};
 use crate::storage::Shared;
 use crate::storage::directory;
@@ -22,7 +22,7 @@ use crate::storage::error::StorageError;
 const SYNCS_MAX: usize = 2;
 
 /// Syncs files, then the directories that name them.
-pub(super) async fn sync_all(
+pub(in crate::storage) async fn sync_all(
     disk: &dyn Disk,
     files: &[Arc<dyn File>],
     directories: &BTreeSet<PathBuf>,
@@ -70,6 +70,7 @@ impl Writer {
             return;
         }
         self.segments.wanted = false;
+        self.leaving.append(&mut self.segments.leaving);
         let (dirty, marks) = self.take_dirty();
         self.checkpoint = Some(Box::pin(checkpoint(Arc::clone(&self.shared), dirty, marks)));
     }
@@ -86,12 +87,17 @@ impl Writer {
         (dirty, Marks { journal_sequence: self.group.sequence, logs })
     }
 
-    pub(super) fn on_checkpointed(&mut self, result: io::Result<u64>) {
+    pub(super) async fn on_checkpointed(&mut self, result: io::Result<u64>) {
         self.checkpoint = None;
         match result {
             Ok(sequence) => {
                 reached!("checkpoint-done");
                 self.released = self.released.max(sequence);
+                for leaving in std::mem::take(&mut self.leaving) {
+                    if let Err(error) = self.segments.unlink(leaving).await {
+                        return self.fail(&error, None);
+                    }
+                }
                 for done in self.checkpoint_done.drain(..) {
                     let _ = done.send(Ok(()));
                 }
@@ -112,6 +118,12 @@ impl Writer {
             let (dirty, marks) = self.take_dirty();
             let sequence = marks.journal_sequence;
             checkpoint(Arc::clone(&self.shared), dirty, marks).await?;
+            self.leaving.append(&mut self.segments.leaving);
+            for leaving in std::mem::take(&mut self.leaving) {
+                self.segments.unlink(leaving).await?;
+            }
+            let directories = std::mem::take(&mut self.segments.dirty.directories);
+            sync_all(&*self.shared.disk, &[], &directories).await?;
             if let Some(journal) = &mut self.journal {
                 journal.trim().await?;
             }

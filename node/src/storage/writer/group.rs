@@ -33,7 +33,7 @@ pub(super) enum After {
     /// The log's start is raised, and segments below it go.
     Start { partition: PartitionId, offset: Offset },
     /// The log's files go.
-    Removed { partition: PartitionId, directory: PathBuf, done: Done },
+    Removed { directory: PathBuf, done: Done },
 }
 
 impl Group {

@@ -12,31 +12,33 @@ use quorate_core::id::{Offset, PartitionId, WriteId};
 use quorate_core::reached;
 use quorate_core::segment::FileKind;
 
-use super::checkpoint::sync_all;
+use super::Done;
 use crate::disk::{File, Open};
 use crate::storage::Shared;
+use crate::storage::directory::remove_all;
+use crate::storage::error::StorageError;
 use crate::storage::files::SegmentKey;
 use crate::storage::log::{Log, Segment};
 
 /// What the writer knows of one open log.
-pub(super) struct Writing {
-    pub(super) log: Arc<Log>,
+pub(in crate::storage) struct Writing {
+    pub(in crate::storage) log: Arc<Log>,
     /// The log's start as far as changes were accepted; readers see it once it is durable.
-    pub(super) start: Offset,
+    pub(in crate::storage) start: Offset,
     /// The segment holds frames that neither the journal has nor a sync covers.
-    pub(super) unjournaled: bool,
+    pub(in crate::storage) unjournaled: bool,
     /// Complete as soon as it stands in the segment.
-    pub(super) done: Option<WriteId>,
+    pub(in crate::storage) done: Option<WriteId>,
     /// Bytes that came into the group with this number.
-    pub(super) group: u64,
-    pub(super) group_bytes: u64,
+    pub(in crate::storage) group: u64,
+    pub(in crate::storage) group_bytes: u64,
     chunks: Vec<Bytes>,
     frames: Vec<(Header, Levels, u64)>,
     bytes: u64,
 }
 
 impl Writing {
-    pub(super) fn new(log: Arc<Log>) -> Self {
+    pub(in crate::storage) fn new(log: Arc<Log>) -> Self {
         let start = log.state().start;
         Self {
             log,
@@ -52,7 +54,13 @@ impl Writing {
     }
 
     /// A frame to be written with the next `Segments::append`.
-    pub(super) fn push(&mut self, header: Header, levels: Levels, chunks: [Bytes; 2], bytes: u64) {
+    pub(in crate::storage) fn push(
+        &mut self,
+        header: Header,
+        levels: Levels,
+        chunks: [Bytes; 2],
+        bytes: u64,
+    ) {
         self.chunks.extend(chunks);
         self.frames.push((header, levels, bytes));
         self.bytes += bytes;
@@ -61,48 +69,56 @@ impl Writing {
 
 /// What no sync covers yet.
 #[derive(Default)]
-pub(super) struct Dirty {
-    pub(super) files: BTreeMap<SegmentKey, Arc<dyn File>>,
+pub(in crate::storage) struct Dirty {
+    pub(in crate::storage) files: BTreeMap<SegmentKey, Arc<dyn File>>,
     /// Snapshots and indexes.
-    pub(super) sides: BTreeMap<(PartitionId, PathBuf), Arc<dyn File>>,
-    pub(super) directories: BTreeSet<PathBuf>,
+    pub(in crate::storage) sides: BTreeMap<(PartitionId, PathBuf), Arc<dyn File>>,
+    pub(in crate::storage) directories: BTreeSet<PathBuf>,
     /// Logs whose marks are out of date.
-    pub(super) logs: BTreeSet<PartitionId>,
-    pub(super) bytes: u64,
+    pub(in crate::storage) logs: BTreeSet<PartitionId>,
+    pub(in crate::storage) bytes: u64,
+}
+
+/// Files whose content nobody needs any more.
+pub(in crate::storage) enum Leaving {
+    Segments { log: Arc<Log>, segments: Vec<Segment> },
+    Log { directory: PathBuf, done: Option<Done> },
 }
 
 /// See the file's comment.
-pub(super) struct Segments {
+pub(in crate::storage) struct Segments {
     shared: Arc<Shared>,
-    pub(super) dirty: Dirty,
+    pub(in crate::storage) dirty: Dirty,
+    /// Files to be unlinked after the next checkpoint.
+    pub(in crate::storage) leaving: Vec<Leaving>,
     /// Somebody asked for a checkpoint.
-    pub(super) wanted: bool,
+    pub(in crate::storage) wanted: bool,
 }
 
 impl Segments {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, dirty: Dirty::default(), wanted: false }
+    pub(in crate::storage) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, dirty: Dirty::default(), leaving: Vec::new(), wanted: false }
     }
 
     /// Whether so many files are unsynced that a checkpoint must come first.
-    pub(super) fn is_full(&self) -> bool {
+    pub(in crate::storage) fn is_full(&self) -> bool {
         self.is_full_with(0)
     }
 
-    pub(super) fn is_full_with(&self, more: usize) -> bool {
+    pub(in crate::storage) fn is_full_with(&self, more: usize) -> bool {
         self.dirty.files.len() + more >= self.shared.config.open_files_max / 4
     }
 
-    pub(super) fn is_due(&self) -> bool {
+    pub(in crate::storage) fn is_due(&self) -> bool {
         self.wanted || self.is_full() || self.dirty.bytes >= self.shared.config.checkpoint_bytes
     }
 
-    pub(super) fn changed(&mut self, partition: PartitionId) {
+    pub(in crate::storage) fn changed(&mut self, partition: PartitionId) {
         self.dirty.logs.insert(partition);
     }
 
     /// Writes what was pushed, in one write.
-    pub(super) async fn append(&mut self, writing: &mut Writing) -> io::Result<()> {
+    pub(in crate::storage) async fn append(&mut self, writing: &mut Writing) -> io::Result<()> {
         let Some(&(first, ..)) = writing.frames.first() else { return Ok(()) };
         let log = Arc::clone(&writing.log);
         let (base, position) = {
@@ -113,7 +129,8 @@ impl Segments {
             state.active().map(|active| (active.base, active.bytes)).unwrap_or_default()
         };
         let end = position + writing.bytes;
-        let last = writing.frames.last().map_or(first.base_offset(), |(last, ..)| last.last_offset());
+        let last =
+            writing.frames.last().map_or(first.base_offset(), |(last, ..)| last.last_offset());
         if end > u64::from(u32::MAX) || last.0 - base.0 > i64::from(u32::MAX) {
             return Err(io::Error::other("a segment takes at most 4 GiB and 2^32 offsets"));
         }
@@ -124,7 +141,8 @@ impl Segments {
         let written = async {
             if end > file.len() {
                 let config = &self.shared.config;
-                let more = file.len().clamp(config.allocation_bytes_min, config.allocation_bytes_max);
+                let more =
+                    file.len().clamp(config.allocation_bytes_min, config.allocation_bytes_max);
                 file.allocate(end.max(file.len() + more)).await?;
             }
             file.write_at(position, std::mem::take(&mut writing.chunks)).await
@@ -185,7 +203,7 @@ impl Segments {
     }
 
     /// Closes the active segment: trims its file, writes its index and the state behind it.
-    pub(super) async fn roll(
+    pub(in crate::storage) async fn roll(
         &mut self,
         writing: &Writing,
         base: Offset,
@@ -216,7 +234,7 @@ impl Segments {
     }
 
     /// What a start after a clean close needs, so that it need not read the active segment.
-    pub(super) async fn snapshot_at_end(
+    pub(in crate::storage) async fn snapshot_at_end(
         &mut self,
         writing: &Writing,
         snapshot: &Bytes,
@@ -238,7 +256,7 @@ impl Segments {
     }
 
     /// The unsynced files of these logs, and the directories whose names they need.
-    pub(super) fn unsynced(
+    pub(in crate::storage) fn unsynced(
         &self,
         logs: &BTreeSet<PartitionId>,
         directories: impl Fn(PartitionId) -> PathBuf,
@@ -257,49 +275,72 @@ impl Segments {
         (files, names)
     }
 
-    /// Removes the files of segments that lie below the log's start.
-    pub(super) async fn unlink(&mut self, log: &Log, gone: Vec<Segment>) -> io::Result<()> {
-        if gone.is_empty() {
-            return Ok(());
+    /// These segments lie below the log's start: their files go with the next checkpoint, whose
+    /// marks say so. Otherwise a crash would find a start that speaks of files that are gone.
+    pub(in crate::storage) fn leave(&mut self, log: &Arc<Log>, segments: Vec<Segment>) {
+        if segments.is_empty() {
+            return;
         }
-        let first = log.state().segments.first().map(|segment| segment.base).unwrap_or_default();
-        // The producers of the records that go are known from this file alone from now on.
-        let snapshot = (log.partition, log.path(first, FileKind::Snapshot));
-        if let Some(file) = self.dirty.sides.get(&snapshot) {
-            let directories = BTreeSet::from([log.directory.clone()]);
-            sync_all(&*self.shared.disk, &[Arc::clone(file)], &directories).await?;
-        }
-        for segment in gone {
-            let key = (log.partition, segment.base);
-            self.shared.files.forget(key);
-            self.dirty.files.remove(&key);
+        for segment in &segments {
+            self.dirty.files.remove(&(log.partition, segment.base));
             for kind in FileKind::ALL {
                 let path = log.path(segment.base, kind);
-                self.dirty.sides.remove(&(log.partition, path.clone()));
-                absent_is_fine(self.shared.disk.remove(&path).await)?;
+                self.dirty.sides.remove(&(log.partition, path));
             }
         }
-        reached!("segments-unlinked");
-        self.dirty.directories.insert(log.directory.clone());
-        Ok(())
+        self.changed(log.partition);
+        self.wanted = true;
+        self.leaving.push(Leaving::Segments { log: Arc::clone(log), segments });
+    }
+
+    pub(in crate::storage) fn leave_log(&mut self, directory: PathBuf, done: Option<Done>) {
+        self.wanted = true;
+        self.leaving.push(Leaving::Log { directory, done });
+    }
+
+    /// Removes files that no mark speaks of any more.
+    pub(in crate::storage) async fn unlink(&mut self, leaving: Leaving) -> io::Result<()> {
+        let disk = Arc::clone(&self.shared.disk);
+        match leaving {
+            Leaving::Segments { log, segments } => {
+                for segment in segments {
+                    self.shared.files.forget((log.partition, segment.base));
+                    for kind in FileKind::ALL {
+                        absent_is_fine(disk.remove(&log.path(segment.base, kind)).await)?;
+                    }
+                }
+                reached!("segments-unlinked");
+                self.dirty.directories.insert(log.directory.clone());
+                Ok(())
+            }
+            Leaving::Log { directory, done } => {
+                self.dirty.directories.remove(&directory);
+                self.dirty.directories.insert(self.shared.logs_directory());
+                let removed = remove_all(&*disk, &directory).await;
+                let answer = match &removed {
+                    Ok(()) => Ok(()),
+                    Err(_) => Err(StorageError::Stopped),
+                };
+                if let Some(done) = done {
+                    let _ = done.send(answer);
+                }
+                reached!("log-unlinked");
+                removed
+            }
+        }
     }
 
     /// The log is gone from here on: nothing of it is synced or marked any more.
-    pub(super) fn removed(&mut self, partition: PartitionId) {
+    pub(in crate::storage) fn removed(&mut self, partition: PartitionId) {
+        self.shared.files.forget_log(partition);
         self.dirty.files.retain(|key, _| key.0 != partition);
         self.dirty.sides.retain(|key, _| key.0 != partition);
         self.dirty.logs.remove(&partition);
         self.shared.marks().remove(&partition);
     }
-
-    pub(super) async fn remove_log(&mut self, directory: &Path) -> io::Result<()> {
-        self.dirty.directories.remove(directory);
-        self.dirty.directories.insert(self.shared.logs_directory());
-        crate::storage::directory::remove_all(&*self.shared.disk, directory).await
-    }
 }
 
-pub(super) fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
+fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         result => result,

@@ -1,0 +1,5 @@
+//! The storage engine on a real directory and in memory: what it keeps, what it tells, and what a
+//! power loss at any moment leaves.
+
+mod life;
+mod support;
