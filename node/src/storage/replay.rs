@@ -209,8 +209,11 @@ impl<'a> Replay<'a> {
                 Some(first) => (PAGE_BYTES as u64, first > at.sequence),
                 None => (PAGE_BYTES as u64, true),
             };
+            if !may {
+                continue;
+            }
             let mut cursor = Cursor { file, position, ..at };
-            while may {
+            loop {
                 let piece = self.read(cursor, PIECE_BYTES).await?;
                 if piece.is_empty() {
                     break;

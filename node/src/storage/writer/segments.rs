@@ -129,8 +129,7 @@ impl Segments {
             state.active().map(|active| (active.base, active.bytes)).unwrap_or_default()
         };
         let end = position + writing.bytes;
-        let last =
-            writing.frames.last().map_or(first.base_offset(), |(last, ..)| last.last_offset());
+        let last = writing.frames.last().map_or(first, |(last, ..)| *last).last_offset();
         if end > u64::from(u32::MAX) || last.0 - base.0 > i64::from(u32::MAX) {
             return Err(io::Error::other("a segment takes at most 4 GiB and 2^32 offsets"));
         }
