@@ -323,7 +323,9 @@ impl Replica {
         }
     }
 
-    fn publish(&mut self, effects: &mut Vec<Effect>) {
+    /// Readers are told before anybody is answered: who hears that a record is committed, or that
+    /// there is more to read, finds it. `from` is where this step's effects begin.
+    fn publish(&mut self, from: usize, effects: &mut Vec<Effect>) {
         let mut view = self.view();
         // zoo I10: a start that rises only after the segment is gone sends readers into nothing.
         if mutant!("delete-then-advance-start")
@@ -334,7 +336,7 @@ impl Replica {
         }
         if self.published != Some(view) {
             self.published = Some(view);
-            effects.push(Effect::Publish(view));
+            effects.insert(from, Effect::Publish(view));
         }
     }
 
@@ -406,6 +408,7 @@ impl Machine for Replica {
     const TICK: Input = Input::Tick;
 
     fn step(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+        let from = effects.len();
         self.wall_clock.observe(now, self.limits.clock_jump_min);
         if self.published.is_none() {
             self.begin(now);
@@ -427,7 +430,7 @@ impl Machine for Replica {
             Input::Close { request } => self.on_close(request, effects),
             Input::Tick => self.on_tick(now, effects),
         }
-        self.publish(effects);
+        self.publish(from, effects);
         assert!(
             self.log.log_start <= self.high_watermark && self.high_watermark <= self.log.end,
             "{self}"

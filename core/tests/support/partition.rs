@@ -1,0 +1,374 @@
+//! The language of the scripts about one replica.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use quorate_core::batch::{Batch, BatchBuilder, Codec, Levels};
+use quorate_core::id::{
+    LeaderEpoch, NodeId, Offset, ProducerEpoch, ProducerId, RequestId, WriteId,
+};
+use quorate_core::machine::Machine;
+use quorate_core::partition::interface::{
+    Acks, Assignment, Effect, Flush, Input, Isolation, Limits, LogOp, Outcome, PartitionConfig,
+    Produce, ReadView, Refusal, Wait,
+};
+use quorate_core::partition::{Recovered, Replica};
+use quorate_core::time::{Instant, Now, Timestamp};
+
+use super::log::{Log, agrees};
+use super::script::{Command, Stage, millis};
+
+/// Where the wall clock of every script begins: 2026-01-01.
+pub const WALL_START: i64 = 1_767_225_600_000;
+
+/// A replica, its log, and clocks that move when told to.
+pub struct PartitionStage {
+    now: Now,
+    replica: Option<Replica>,
+    log: Log,
+    config: PartitionConfig,
+    limits: Limits,
+    assignment: Assignment,
+    next_request: u64,
+    shown: ReadView,
+}
+
+impl PartitionStage {
+    pub fn new() -> Self {
+        Self {
+            now: Now { monotonic: Instant::ZERO, wall: Timestamp(WALL_START) },
+            replica: None,
+            log: Log::new(Recovered::default()),
+            config: PartitionConfig::default(),
+            limits: Limits::default(),
+            assignment: assignment(1, Some(1)),
+            next_request: 1,
+            shown: ReadView::default(),
+        }
+    }
+
+    fn request(&mut self) -> RequestId {
+        let request = RequestId(self.next_request);
+        self.next_request += 1;
+        request
+    }
+
+    fn replica(&mut self) -> &mut Replica {
+        let recovered = self.log.recover();
+        self.replica.get_or_insert_with(|| {
+            let (config, limits) = (self.config.clone(), self.limits.clone());
+            Replica::new(NodeId(1), recovered, config, self.assignment.clone(), limits)
+        })
+    }
+
+    fn step(&mut self, input: Input) -> String {
+        let mut effects = Vec::new();
+        let now = self.now;
+        let replica = self.replica();
+        replica.step(now, input, &mut effects);
+        replica.check();
+        let mut out = String::new();
+        for effect in effects {
+            self.show(&effect, &mut out);
+            if let Effect::Write { write, op, .. } = effect {
+                self.log.write(write, op);
+            }
+        }
+        // What is in the log is what the replica thinks it is.
+        if self.log.in_flight() == 0 {
+            let live = self.replica().log().clone();
+            assert!(agrees(self.log.folded(), &live), "the live state strays");
+        }
+        out
+    }
+
+    fn show(&mut self, effect: &Effect, out: &mut String) {
+        let _ = match effect {
+            Effect::Write { write, op, flush } => {
+                let flush = if *flush == Flush::Replicated { " unsynced" } else { "" };
+                writeln!(out, "{}{flush}", show_op(*write, op))
+            }
+            Effect::Reply { request, outcome } => {
+                writeln!(out, "reply r{request} {}", show_outcome(outcome))
+            }
+            Effect::Publish(view) => {
+                let before = std::mem::replace(&mut self.shown, *view);
+                let same = ReadView { end: before.end, max_timestamp: before.max_timestamp, ..*view };
+                if same == before { Ok(()) } else { writeln!(out, "{}", show_view(view)) }
+            }
+            Effect::Halt { reason } => writeln!(out, "halt {reason:?}"),
+        };
+    }
+
+    fn produce(&mut self, command: &Command<'_>) -> String {
+        let produce = Produce {
+            request: self.request(),
+            batch: batch(command, self.now.wall),
+            levels: Levels::DEFAULT,
+            acks: match command.value("acks") {
+                None | Some("all") => Acks::All,
+                Some("0") => Acks::None,
+                Some("1") => Acks::Leader,
+                Some(copies) => Acks::AtLeast(copies.parse().expect("acks")),
+            },
+            until: self.until(command, "30s"),
+        };
+        self.step(Input::Produce(produce))
+    }
+
+    fn wait(&mut self, command: &Command<'_>) -> String {
+        let wait = Wait {
+            request: self.request(),
+            beyond: Offset(command.read("beyond").expect("beyond=")),
+            bytes_min: command.read("bytes").unwrap_or(1),
+            isolation: Isolation::ReadUncommitted,
+            until: self.until(command, "500ms"),
+        };
+        self.step(Input::Wait(wait))
+    }
+
+    fn until(&self, command: &Command<'_>, default: &str) -> Instant {
+        self.now.monotonic + duration(command.value("for").unwrap_or(default))
+    }
+
+    /// Time passes on both clocks; the replica is ticked whenever it wants to be.
+    fn pass(&mut self, time: Duration) -> String {
+        let end = self.now.monotonic + time;
+        let mut out = String::new();
+        while let Some(at) = self.replica().deadline().filter(|at| *at <= end) {
+            self.move_to(at.max(self.now.monotonic));
+            let ticked = self.step(Input::Tick);
+            let after = self.replica().deadline();
+            assert!(after.is_none_or(|after| after > self.now.monotonic), "the driver would spin");
+            for line in ticked.lines() {
+                let _ = writeln!(out, "[{}] {line}", self.now.monotonic);
+            }
+        }
+        self.move_to(end);
+        out
+    }
+
+    fn move_to(&mut self, at: Instant) {
+        let passed = at.saturating_since(self.now.monotonic).as_millis();
+        self.now.monotonic = at;
+        self.now.wall.0 += i64::try_from(passed).expect("a script's time");
+    }
+
+    fn written(&mut self, count: usize) -> String {
+        match self.log.complete(count.min(self.log.in_flight())) {
+            Some(through) => self.step(Input::Written { through }),
+            None => "nothing is in flight\n".to_owned(),
+        }
+    }
+
+    /// The process dies; what was not written is lost.
+    fn crash(&mut self) -> String {
+        let rebuilt = self.log.recover();
+        assert!(agrees(&rebuilt, self.log.folded()), "rebuilt: {rebuilt:?}");
+        assert!(agrees(&self.log.recover_from_older_snapshot(), self.log.folded()));
+        self.log = Log::new(rebuilt);
+        self.replica = None;
+        self.now.monotonic = Instant::ZERO;
+        self.step(Input::Tick)
+    }
+
+    fn configure(&mut self, command: &Command<'_>) {
+        let millis = |text: &str| (text != "-1").then(|| duration(text));
+        for (key, value) in command.pairs() {
+            let number = || value.parse().unwrap_or_else(|_| panic!("{key}={value}"));
+            match key {
+                "segment_bytes" => self.config.segment_bytes_max = number(),
+                "segment_time" => self.config.segment_time_max = duration(value),
+                "retention_time" => self.config.retention_time = millis(value),
+                "retention_bytes" => self.config.retention_bytes = Some(number()),
+                "in_sync_min" => self.config.in_sync_min = value.parse().expect("in_sync_min"),
+                "policy" => {
+                    self.config.delete = value.contains("delete");
+                    self.config.compact = value.contains("compact");
+                }
+                "time" => self.config.log_append_time = value == "append",
+                "flush" => {
+                    self.config.flush =
+                        if value == "replicated" { Flush::Replicated } else { Flush::Durable };
+                }
+                "waiting_max" => self.limits.waiting_max = number() as usize,
+                "producers_max" => self.limits.producers_max = number() as usize,
+                "epoch" => self.assignment.leader_epoch = LeaderEpoch(number() as i32),
+                other => panic!("no such setting: {other}"),
+            }
+        }
+    }
+}
+
+impl Stage for PartitionStage {
+    fn run(&mut self, command: &Command<'_>) -> String {
+        match command.name {
+            "open" => {
+                self.configure(command);
+                self.step(Input::Tick)
+            }
+            "configure" => {
+                self.configure(command);
+                let config = self.config.clone();
+                self.step(Input::Configured(config))
+            }
+            "produce" => self.produce(command),
+            "wait" => self.wait(command),
+            "delete" => {
+                let request = self.request();
+                let before = command.read("before").map(Offset);
+                self.step(Input::DeleteRecords { request, before })
+            }
+            "epoch-end" => {
+                let request = self.request();
+                let epoch = command.words().next().expect("an epoch").parse().expect("an epoch");
+                self.step(Input::EpochEnd { request, epoch: LeaderEpoch(epoch) })
+            }
+            "cancel" => {
+                let request = command.words().next().and_then(|word| word.strip_prefix('r'));
+                let request = RequestId(request.expect("a request").parse().expect("a number"));
+                self.step(Input::Cancelled { request })
+            }
+            "assign" => {
+                let epoch = command.read("epoch").expect("epoch=");
+                self.assignment = assignment(epoch, command.read("leader"));
+                let assignment = self.assignment.clone();
+                self.step(Input::Assigned(assignment))
+            }
+            "written" => {
+                let count = command.words().next().map_or(usize::MAX, |n| n.parse().expect("n"));
+                self.written(count)
+            }
+            "fail" => {
+                let write = self.log.next_write().expect("a write in flight");
+                self.step(Input::WriteFailed { write })
+            }
+            "close" => {
+                let request = self.request();
+                self.step(Input::Close { request })
+            }
+            "pass" => self.pass(duration(command.words().next().expect("a time"))),
+            "jump" => {
+                self.now.wall.0 += millis(command.words().next().expect("a time"));
+                String::new()
+            }
+            "crash" => self.crash(),
+            "status" => format!("{}\n", self.replica()),
+            "log" => show_log(self.replica().log()),
+            other => panic!("no such command: {other}"),
+        }
+    }
+}
+
+fn assignment(epoch: i32, leader: Option<i32>) -> Assignment {
+    Assignment {
+        leader_epoch: LeaderEpoch(epoch),
+        leader: leader.map(NodeId),
+        replicas: vec![NodeId(1)],
+        in_sync: vec![NodeId(1)],
+    }
+}
+
+fn duration(text: &str) -> Duration {
+    Duration::from_millis(u64::try_from(millis(text)).expect("a time that is not negative"))
+}
+
+/// `pid=7@0#3 count=2 bytes=100 ts=+5s`: by default one record of 10 bytes, at the current time.
+fn batch(command: &Command<'_>, wall: Timestamp) -> Batch {
+    let mut builder = BatchBuilder::new(Codec::None);
+    if let Some(producer) = command.value("pid") {
+        let (id, rest) = producer.split_once('@').expect("pid=ID@EPOCH#SEQUENCE");
+        let (epoch, sequence) = rest.split_once('#').expect("pid=ID@EPOCH#SEQUENCE");
+        builder = builder.producer(
+            ProducerId(id.parse().expect("an id")),
+            ProducerEpoch(epoch.parse().expect("an epoch")),
+            sequence.parse().expect("a sequence"),
+        );
+    }
+    let timestamp = match command.value("ts") {
+        None => wall,
+        Some("none") => Timestamp::NONE,
+        Some(relative) => Timestamp(wall.0 + millis(relative.trim_start_matches('+'))),
+    };
+    let value = vec![b'x'; command.read("bytes").unwrap_or(10)];
+    for _ in 0..command.read("count").unwrap_or(1) {
+        builder.append(timestamp, None, Some(&value), []);
+    }
+    builder.build()
+}
+
+pub fn show_op(write: WriteId, op: &LogOp) -> String {
+    match op {
+        LogOp::Append { batch, .. } => {
+            let header = batch.header();
+            let mut out = format!(
+                "append w{write} {}..{} e{}",
+                header.base_offset(),
+                header.next_offset(),
+                header.leader_epoch()
+            );
+            if header.producer_id().is_some() {
+                let (id, epoch) = (header.producer_id(), header.producer_epoch());
+                let _ = write!(out, " p{id}@{epoch}#{}", header.base_sequence());
+            }
+            out
+        }
+        LogOp::Roll { base, .. } => format!("roll w{write} base={base}"),
+        LogOp::DeleteBefore { offset } => format!("delete-before w{write} {offset}"),
+        LogOp::Checkpoint { .. } => format!("checkpoint w{write}"),
+    }
+}
+
+pub fn show_view(view: &ReadView) -> String {
+    let lead = if view.is_leader { "" } else { " not-leader" };
+    format!("publish e{} start={} hw={}{lead}", view.leader_epoch, view.log_start, view.high_watermark)
+}
+
+pub fn show_outcome(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Produced { base, append_time: None, .. } => format!("produced base={base}"),
+        Outcome::Produced { base, append_time: Some(time), .. } => {
+            format!("produced base={base} at=+{}ms", time.0 - WALL_START)
+        }
+        Outcome::Advanced => "advanced".to_owned(),
+        Outcome::RecordsDeleted { log_start } => format!("records-deleted start={log_start}"),
+        Outcome::EpochEnd { end: None } => "epoch-end unknown".to_owned(),
+        Outcome::EpochEnd { end: Some((epoch, end)) } => format!("epoch-end e{epoch} end={end}"),
+        Outcome::Closed => "closed".to_owned(),
+        Outcome::Refused(refusal) => format!("refused {}", show_refusal(refusal)),
+    }
+}
+
+fn show_refusal(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::OutOfOrderSequence { producer, expected, found } => {
+            format!("out-of-order p{producer} expected={expected} found={found}")
+        }
+        Refusal::StaleProducerEpoch { producer, current } => {
+            format!("stale-producer-epoch p{producer} current={current}")
+        }
+        Refusal::OffsetOutOfRange { start, high_watermark } => {
+            format!("offset-out-of-range start={start} hw={high_watermark}")
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+fn show_log(log: &Recovered) -> String {
+    let mut out = String::new();
+    for segment in &log.segments {
+        let _ = writeln!(out, "segment base={} bytes={}", segment.base, segment.bytes);
+    }
+    for (epoch, start) in log.leader_epochs.starts() {
+        let _ = writeln!(out, "epoch e{epoch} from={start}");
+    }
+    for (id, producer) in log.producers.iter() {
+        let _ = write!(out, "producer p{id}@{}", producer.epoch);
+        for batch in &producer.batches {
+            let (first, last) = (batch.base_sequence, batch.last_sequence);
+            let _ = write!(out, " {first}..={last}→{}", batch.base_offset);
+        }
+        out.push('\n');
+    }
+    out
+}
