@@ -6,6 +6,7 @@ use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 use quorate_core::batch::control::{Ending, Marker};
 use quorate_core::batch::validate::InvalidKind;
 use quorate_core::batch::{
@@ -88,8 +89,14 @@ fn codec() -> impl Strategy<Value = Codec> {
     prop::sample::select(&Codec::ALL[..])
 }
 
+/// What failed once stands in `batch_properties.regressions`, and is tried first.
+fn kept() -> ProptestConfig {
+    let file = FileFailurePersistence::WithSource("regressions");
+    ProptestConfig { failure_persistence: Some(Box::new(file)), ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: Some(Box::new(proptest::test_runner::FileFailurePersistence::WithSource("regressions"))), ..ProptestConfig::default() })]
+    #![proptest_config(kept())]
 
     #[test]
     fn what_is_built_is_read(codec in codec(), records in vec(record(), 1..20)) {
@@ -105,7 +112,7 @@ proptest! {
 
     #[test]
     fn stamping_keeps_the_checksum_true(base in 0..i64::MAX / 2, epoch in 0..i32::MAX) {
-        let mut batch = build(Codec::None, &[Plain { time: 5, key: None, value: None, headers: vec![] }]);
+        let mut batch = build(Codec::None, &simple(&[(5, None)]));
         batch.stamp(Offset(base), LeaderEpoch(epoch));
         prop_assert_eq!(batch.verify(), Ok(()));
         prop_assert_eq!(batch.header().base_offset(), Offset(base));
@@ -122,7 +129,8 @@ proptest! {
         batches in vec((codec(), vec(record(), 1..5)), 0..5),
         cut in any::<prop::sample::Index>(),
     ) {
-        let batches: Vec<_> = batches.iter().map(|(codec, records)| build(*codec, records)).collect();
+        let build = |(codec, records): &(Codec, Vec<Plain>)| build(*codec, records);
+        let batches: Vec<_> = batches.iter().map(build).collect();
         let bytes = Bytes::from(batches.iter().flat_map(whole).collect::<Vec<_>>());
         let found: Result<Vec<_>, _> = split(bytes.clone()).collect();
         prop_assert_eq!(found.as_ref(), Ok(&batches));

@@ -5,7 +5,7 @@ use std::fmt;
 /// The length that says: there is nothing, not even an empty thing.
 const NULL: i32 = -1;
 
-/// One record, borrowed from its batch. Null and empty are different things: `None` and `Some(&[])`.
+/// One record, borrowed from its batch. Null and empty are different things: `None`, `Some(&[])`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// Counted from the batch's base offset.
