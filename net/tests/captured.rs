@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use bytes::Bytes;
-use quorate_net::kafka::frame::{RequestError, decode_request, encode_response};
-use quorate_net::kafka::{ApiKey, Response};
-use quorate_net::wire::{Reader, Writer};
+use quorate_core::batch;
+use quorate_net::kafka::frame::{RequestError, decode_request, decode_response, encode_response};
+use quorate_net::kafka::messages::FetchRequest;
+use quorate_net::kafka::{ApiKey, Request, Response};
+use quorate_net::wire::{Reader, Records, Writer};
 
 struct Recorded {
     /// File and line, for complaints.
@@ -104,4 +106,40 @@ fn all_that_was_said_is_read_and_written_again() {
     let expected = [(8, 10), (9, 10), (18, 5), (35, 5), (42, 3), (46, 0), (69, 0), (69, 1)];
     assert_eq!(refused, BTreeSet::from(expected));
     assert!(understood.len() > 50, "only {} kinds of messages", understood.len());
+}
+
+/// The records of a recorded Produce request or Fetch response.
+fn records_of(recorded: &Recorded) -> Vec<Bytes> {
+    let (code, version, frame) = (recorded.code, recorded.version, &recorded.frame);
+    if recorded.is_request {
+        let Ok((_, Request::Produce(request))) = decode_request(frame) else { return Vec::new() };
+        let partitions = request.topic_data.into_iter().flat_map(|topic| topic.partition_data);
+        return partitions.filter_map(|data| data.records).map(Records::into_bytes).collect();
+    }
+    let Some(ApiKey::Fetch) = ApiKey::from_code(code) else { return Vec::new() };
+    let (_, response) = decode_response::<FetchRequest>(frame, version).expect("it was read above");
+    let partitions = response.responses.into_iter().flat_map(|topic| topic.partitions);
+    partitions.filter_map(|data| data.records).map(Records::into_bytes).collect()
+}
+
+#[test]
+fn the_records_inside_are_read_to_the_last() {
+    let mut codecs = BTreeSet::new();
+    let mut records = 0;
+    for recorded in recordings() {
+        for bytes in records_of(&recorded) {
+            for batch in batch::split(bytes) {
+                let batch = batch.unwrap_or_else(|error| panic!("{}: {error}", recorded.place));
+                batch.verify().unwrap_or_else(|error| panic!("{}: {error}", recorded.place));
+                codecs.insert(batch.header().codec().name());
+                let plain = batch.uncompressed(1 << 20).expect("clients compress well");
+                for record in batch::Records::new(&plain, batch.header().record_count()) {
+                    record.unwrap_or_else(|error| panic!("{}: {error}", recorded.place));
+                    records += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(codecs, BTreeSet::from(["none", "gzip", "snappy", "lz4", "zstd"]));
+    assert!(records > 50, "only {records} records");
 }
