@@ -49,6 +49,9 @@ pub struct Groups {
     desk: DeskState,
     /// When each group wants to be ticked: an index over `groups`.
     deadlines: BTreeSet<(Instant, String)>,
+    /// Replays asked for whose end has not come. The last one counts: after two elections in
+    /// quick succession an earlier one may still be on its way.
+    replays: u32,
     /// Records that a replay could not read. They are kept in the log and otherwise ignored.
     unread: u64,
 }
@@ -76,9 +79,11 @@ impl Groups {
                 next_append: AppendId(0),
                 pending: BTreeMap::new(),
                 waiting: BTreeMap::new(),
+                offsets: 0,
                 seed,
             },
             deadlines: BTreeSet::new(),
+            replays: 0,
             unread: 0,
         }
     }
@@ -116,6 +121,7 @@ impl Groups {
     fn on_elected(&mut self, effects: &mut Vec<Effect>) {
         self.forget_everything(effects);
         self.role = Role::Loading;
+        self.replays += 1;
         effects.push(Effect::Replay);
     }
 
@@ -131,6 +137,7 @@ impl Groups {
             effects.push(Effect::Reply { request, outcome });
         }
         self.desk.pending.clear();
+        self.desk.offsets = 0;
         self.groups.clear();
         self.deadlines.clear();
         self.unread = 0;
@@ -158,7 +165,8 @@ impl Groups {
     }
 
     fn on_replay_ended(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        if self.role != Role::Loading {
+        self.replays = self.replays.saturating_sub(1);
+        if self.role != Role::Loading || self.replays > 0 {
             return;
         }
         self.role = Role::Leading { since: now, expiry: now.monotonic + EXPIRY_INTERVAL };
@@ -178,7 +186,7 @@ impl Groups {
             self.groups.insert(name.clone(), Group::new(&name, now.wall));
         }
         self.with_group(&name, now, effects, |group, desk| match entry {
-            Entry::Offset { partition, value, .. } => group.fold_offset(partition, value),
+            Entry::Offset { partition, value, .. } => group.fold_offset(partition, value, desk),
             Entry::Group { value, .. } if replay => group.fold_group(value, desk),
             Entry::Group { value: None, .. } => group.fold_forgotten(),
             Entry::Group { value: Some(_), .. } => {}
@@ -545,6 +553,8 @@ impl Machine for Groups {
             assert_eq!(group.appends, in_flight, "appends in flight are counted");
             assert!(self.role == Role::Loading || !group.is_void(), "nothing is kept of nothing");
         }
+        let offsets = self.groups.values().map(|group| group.offsets.len()).sum::<usize>();
+        assert_eq!(self.desk.offsets, offsets, "offsets are counted");
         assert!(appends.is_empty(), "a group stays while the log has its records");
         assert_eq!(self.deadlines, deadlines, "deadlines are an index");
         assert!(self.groups.len() <= self.limits.groups_max || self.role == Role::Loading);

@@ -39,6 +39,7 @@ fn limits() -> GroupLimits {
         group_members_max: 4,
         groups_max: 3,
         group_offsets_max: 5,
+        offsets_max: 8,
         waiting_max: 12,
         initial_rebalance_delay: Duration::from_secs(1),
         ..GroupLimits::default()

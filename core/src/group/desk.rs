@@ -61,6 +61,8 @@ pub(super) struct DeskState {
     pub(super) next_append: AppendId,
     pub(super) pending: BTreeMap<AppendId, Pending>,
     pub(super) waiting: BTreeMap<RequestId, Waiter>,
+    /// Partitions with an offset, of all groups.
+    pub(super) offsets: usize,
     /// State of the generator of member ids.
     pub(super) seed: u64,
 }

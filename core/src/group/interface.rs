@@ -24,6 +24,8 @@ pub struct GroupLimits {
     pub groups_max: usize,
     /// Partitions with an offset, of one group.
     pub group_offsets_max: usize,
+    /// Partitions with an offset, of all groups of one coordinator.
+    pub offsets_max: usize,
     /// Bytes of what one group's members subscribe to, and of what they are assigned.
     pub metadata_bytes_max: usize,
     /// `offset.metadata.max.bytes`: of the words that go with an offset.
@@ -43,6 +45,7 @@ impl Default for GroupLimits {
             group_members_max: 1000,
             groups_max: 10_000,
             group_offsets_max: 100_000,
+            offsets_max: 1_000_000,
             metadata_bytes_max: 4 << 20,
             offset_metadata_bytes_max: 4096,
             offsets_retention: Duration::from_secs(7 * 24 * 3600),

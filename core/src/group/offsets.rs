@@ -19,7 +19,7 @@ impl Group {
         let at = desk.now.wall;
         let mut entries = Vec::new();
         let mut results = Vec::new();
-        let mut known = self.offsets.len();
+        let (mut known, mut known_all) = (self.offsets.len(), desk.state.offsets);
         for (partition, committed) in commit.offsets {
             let is_new = !self.offsets.contains_key(&partition);
             let metadata_bytes_max = desk.limits.offset_metadata_bytes_max.min(TEXT_BYTES_MAX);
@@ -27,10 +27,13 @@ impl Group {
                 Some(Refusal::OffsetMetadataTooLarge)
             } else if partition.topic.len() > TEXT_BYTES_MAX {
                 Some(Refusal::CommitTooLarge)
-            } else if is_new && known >= desk.limits.group_offsets_max {
+            } else if is_new
+                && (known >= desk.limits.group_offsets_max || known_all >= desk.limits.offsets_max)
+            {
                 Some(Refusal::Full)
             } else {
                 known += usize::from(is_new);
+                known_all += usize::from(is_new);
                 let value = Some(StoredOffset { committed, at });
                 entries.push(self.offset_entry(partition.clone(), value));
                 None
@@ -191,16 +194,23 @@ impl Group {
     }
 
     /// Takes over what a committed record says of this group's offsets.
-    pub(super) fn fold_offset(&mut self, partition: TopicPartition, value: Option<StoredOffset>) {
-        match value {
+    pub(super) fn fold_offset(
+        &mut self,
+        partition: TopicPartition,
+        value: Option<StoredOffset>,
+        desk: &mut Desk<'_>,
+    ) {
+        let before = match value {
             Some(mut stored) => {
                 if mutant!("commit-epoch-forgotten") {
                     stored.committed.leader_epoch = LeaderEpoch(-1);
                 }
+                desk.state.offsets += 1;
                 self.offsets.insert(partition, stored)
             }
             None => self.offsets.remove(&partition),
         };
+        desk.state.offsets -= usize::from(before.is_some());
     }
 
     /// The group is forgotten by a committed record: so is everything but who joined since.

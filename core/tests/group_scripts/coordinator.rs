@@ -99,6 +99,7 @@ impl Coordinator {
             group_members_max: 4,
             groups_max: 3,
             group_offsets_max: 3,
+            offsets_max: 5,
             offset_metadata_bytes_max: 8,
             ..GroupLimits::default()
         };
