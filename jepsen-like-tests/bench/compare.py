@@ -132,16 +132,17 @@ def java_produce(broker, topic, size, count, rate):
 def java_consume(broker, topic, count):
     out = run(JAVA + ["org.apache.kafka.tools.ConsumerPerformance", "--topic", topic,
                       "--num-records", str(count), "--bootstrap-server", broker.address])
-    values = [part.strip() for part in out.strip().splitlines()[-1].split(",")]
+    line = next(line for line in out.splitlines() if re.match(r"\d{4}-\d\d-\d\d .*,", line))
+    values = [part.strip() for part in line.split(",")]
     # start, end, MB, MB/s, messages, messages/s, rebalance ms, fetch ms, MB/s, messages/s
     return {"messages": int(values[4]), "per_second": float(values[9])}
 
 
 def rdkafka(broker, *arguments):
     out = run(["taskset", "-c", "1", FOREIGN / "librdkafka/rdkafka_performance",
-               "-b", broker.address, "-u", *map(str, arguments)])
+               "-b", broker.address, *map(str, arguments)])
     found = re.findall(r"([\d.]+) msgs/s", out)
-    if not found:  # -u prints columns; the last line holds them
+    if not found:
         raise SystemExit(f"no rate in: {out[-800:]}")
     return float(found[-1])
 

@@ -95,7 +95,7 @@ def group(p):
                for _ in range(p["members"])]
     for m in members:
         m.subscribe([p["topic"]])
-    ready, seen, deadline, quiet = False, 0, time.time() + 40, None
+    ready, seen, deadline, quiet = False, 0, time.time() + 90, None
     while time.time() < min(deadline, quiet or deadline):
         for i, m in enumerate(members):
             record = m.poll(0.05)

@@ -193,7 +193,7 @@ func lookup(ctx context.Context, p parameters) {
 }
 
 func group(ctx context.Context, p parameters) {
-	ctx, cancel := context.WithTimeout(ctx, 40*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
 	var state sync.Mutex
 	owned := make([]int, p.Members)

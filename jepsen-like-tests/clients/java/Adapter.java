@@ -171,7 +171,7 @@ public final class Adapter {
         }
         boolean ready = false;
         int seen = 0;
-        long deadline = System.currentTimeMillis() + 40_000;
+        long deadline = System.currentTimeMillis() + 90_000;
         long quiet = Long.MAX_VALUE;
         while (System.currentTimeMillis() < Math.min(deadline, quiet)) {
             for (int i = 0; i < members.size(); i++) {

@@ -89,7 +89,7 @@ def lookup(p):
 def group(p):
     members = [consumer(p, p["topic"], group_id=p["group"], session_timeout_ms=10_000,
                         heartbeat_interval_ms=500) for _ in range(p["members"])]
-    ready, seen, deadline, quiet = False, 0, time.time() + 40, None
+    ready, seen, deadline, quiet = False, 0, time.time() + 90, None
     while time.time() < min(deadline, quiet or deadline):
         for i, m in enumerate(members):
             for records in m.poll(50).values():

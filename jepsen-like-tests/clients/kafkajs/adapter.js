@@ -143,7 +143,7 @@ async function group(kafka, p) {
       emit({ member: i, p: partition, o: Number(message.offset) });
     },
   })));
-  const deadline = Date.now() + 40000;
+  const deadline = Date.now() + 90000;
   let ready = false;
   while (Date.now() < deadline && seen < p.count) {
     if (!ready && members.every((_, i) => owned[i] > 0)) {

@@ -123,7 +123,7 @@ def group(p):
         members.append(member)
         for job in (follow, read):
             threading.Thread(target=job, args=(i, member), daemon=True).start()
-    deadline = time.time() + 40
+    deadline = time.time() + 90
     while time.time() < deadline and state["seen"] < p["count"]:
         with lock:
             if not state["ready"] and sum(state["owned"].values()) == p["members"]:
