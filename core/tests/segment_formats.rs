@@ -330,6 +330,13 @@ fn an_index_leads_to_the_frame_or_shortly_before_it() {
     let mut changed = bytes.to_vec();
     changed[60] ^= 1;
     assert_eq!(Index::decode(&changed.into()), Err(EnvelopeError::Checksum));
+    let mut small = Index::new(Offset(5));
+    small.push(batch(5, 1, 5).header(), Levels(1), 200);
+    assert_eq!(
+        hex(&small.encode()),
+        "51494458000100000000002a38dcbc14000000000000000500000000000003ed00000000\
+         000000c80000000000000000ffffffffffffffff0001"
+    );
     let empty = Index::new(Offset(5));
     assert_eq!(Index::decode(&empty.encode()), Ok(empty.clone()));
     assert_eq!((empty.seek(Offset(9)), empty.seek_timestamp(Timestamp(0))), ((0, Offset(5)), None));
@@ -345,6 +352,12 @@ fn marks_survive_and_an_envelope_is_checked() {
         end: Offset(12),
     };
     let marks = Marks { journal_sequence: 3, logs: vec![mark(PARTITION), mark(OTHER)] };
+    assert_eq!(
+        hex(&marks.encode()[..80]),
+        "514d524b000100000000007030b64a570000000000000003070707070707070707070707\
+         07070707000000030000000000000001000000000000000a00000000000001f400000000\
+         0000000c07070707"
+    );
     assert_eq!(Marks::decode(&marks.encode()), Ok(marks));
     let twice = Marks { journal_sequence: 3, logs: vec![mark(OTHER), mark(OTHER)] };
     assert_eq!(Marks::decode(&twice.encode()), Err(EnvelopeError::Body));
