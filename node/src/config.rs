@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use value::{Value, distance, time_within, within};
 
+use crate::listener::permits::RequestPools;
+
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
@@ -72,6 +74,15 @@ macro_rules! settings {
                     _ => return Err(unknown(key)),
                 }
                 Ok(())
+            }
+
+            /// All settings as text that `set` takes.
+            #[must_use]
+            pub fn values(&self) -> BTreeMap<&'static str, String> {
+                BTreeMap::from([$($((
+                    concat!(stringify!($section), ".", stringify!($key)),
+                    self.$section.$key.show(),
+                ),)*)*])
             }
 
             /// What each setting means, in the words of the documentation above.
@@ -201,12 +212,20 @@ settings! {
 
     /// The storage engine.
     storage: StorageSettings {
-        /// Bytes of one journal file; all are made of this size and used again.
-        journal_file_bytes: u64 = 64 << 20, within 1 << 20, 1 << 34;
-        /// Journal bytes after which segments are synced, so that a start need not read more.
-        journal_bytes_max: u64 = 512 << 20, within 2 << 20, 1 << 40;
+        /// Nothing outlives the process: for a disk in memory, and for trying things out.
+        ephemeral: bool = false;
         /// Writes that may wait for the disk; producers wait beyond.
         queue_max: usize = 4096, within 16, 1 << 20;
+        /// Bytes of batches that wait for one sync together.
+        group_bytes_max: u64 = 16 << 20, within 4 << 10, 1 << 30;
+        /// Bytes of one journal file; all are made of this size and used again.
+        journal_file_bytes: u64 = 64 << 20, within 64 << 10, 2 << 30;
+        /// Journal files kept at most, before writes wait for segments to be synced.
+        journal_files_max: usize = 8, within 2, 64;
+        /// Bytes appended between two syncs of the segments, at least.
+        checkpoint_bytes: u64 = 96 << 20, within 16 << 10, 64 << 30;
+        /// Segments held open.
+        open_files_max: usize = 2048, within 4, 1_000_000;
     }
 }
 
@@ -270,18 +289,13 @@ impl NodeConfig {
         self.check_bounds().map_err(ConfigError)?;
         let rules = [
             (
-                self.request.bytes_max <= self.request.memory_max,
-                "request.bytes_max is more than request.memory_max: the longest request could \
-                 never be read",
+                self.request.bytes_max <= RequestPools::frame_bytes_max(self.request.memory_max),
+                "request.bytes_max is more than three quarters of request.memory_max: the longest \
+                 request could never be read",
             ),
             (
                 self.group.session_timeout_min <= self.group.session_timeout_max,
                 "group.session_timeout_min is more than group.session_timeout_max",
-            ),
-            (
-                self.storage.journal_file_bytes * 2 <= self.storage.journal_bytes_max,
-                "storage.journal_bytes_max is less than two journal files \
-                 (storage.journal_file_bytes)",
             ),
             (!self.node.data.as_os_str().is_empty(), "node.data is empty"),
         ];
@@ -337,6 +351,11 @@ mod tests {
     fn defaults_pass_their_own_check() {
         assert_eq!(NodeConfig::default().check(), Ok(()));
         assert!(NodeConfig::default().network.listen.ip().is_loopback());
+        let mut again = NodeConfig::default();
+        for (key, text) in NodeConfig::default().values() {
+            again.set(key, &text).unwrap();
+        }
+        assert_eq!(again, NodeConfig::default(), "what is shown can be set");
         assert!(NodeConfig::descriptions().iter().all(|(_, words)| !words.is_empty()));
     }
 

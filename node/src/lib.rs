@@ -5,7 +5,11 @@ pub mod clock;
 pub mod config;
 pub mod disk;
 pub mod metrics;
+pub mod node;
 pub mod storage;
 pub mod world;
 
+mod catalog;
+mod driver;
+mod halt;
 mod listener;

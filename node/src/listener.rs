@@ -2,6 +2,7 @@
 
 pub(crate) mod api_versions;
 pub(crate) mod end;
+pub(crate) mod handle;
 pub(crate) mod output;
 pub(crate) mod permits;
 pub(crate) mod session;

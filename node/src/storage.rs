@@ -251,7 +251,7 @@ impl Storage {
     /// # Errors
     ///
     /// `Stopped` if a write or sync failed before.
-    pub async fn close(self) -> Result<(), StorageError> {
+    pub async fn close(&self) -> Result<(), StorageError> {
         self.ask(|done| Command::Close { done }).await
     }
 

@@ -9,6 +9,9 @@ use std::time::Duration;
 pub(super) trait Value: Sized {
     /// Reads what a person wrote; the error completes the sentence "`text` is not ...".
     fn parse(text: &str) -> Result<Self, String>;
+
+    /// Text that `parse` takes.
+    fn show(&self) -> String;
 }
 
 macro_rules! whole_number {
@@ -17,6 +20,10 @@ macro_rules! whole_number {
             fn parse(text: &str) -> Result<Self, String> {
                 let wide = size(text)?;
                 Self::try_from(wide).map_err(|_| format!("a number up to {}", Self::MAX))
+            }
+
+            fn show(&self) -> String {
+                self.to_string()
             }
         }
     )*};
@@ -32,11 +39,19 @@ impl Value for bool {
             _ => Err("true or false".to_owned()),
         }
     }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
 }
 
 impl Value for String {
     fn parse(text: &str) -> Result<Self, String> {
         Ok(text.to_owned())
+    }
+
+    fn show(&self) -> String {
+        self.clone()
     }
 }
 
@@ -44,11 +59,19 @@ impl Value for PathBuf {
     fn parse(text: &str) -> Result<Self, String> {
         Ok(Self::from(text))
     }
+
+    fn show(&self) -> String {
+        self.display().to_string()
+    }
 }
 
 impl Value for SocketAddr {
     fn parse(text: &str) -> Result<Self, String> {
         text.parse().map_err(|_| "an address such as 127.0.0.1:9092 or [::1]:9092".to_owned())
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
     }
 }
 
@@ -56,6 +79,10 @@ impl Value for SocketAddr {
 impl<T: Value> Value for Option<T> {
     fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() { Ok(None) } else { T::parse(text).map(Some) }
+    }
+
+    fn show(&self) -> String {
+        self.as_ref().map(Value::show).unwrap_or_default()
     }
 }
 
@@ -74,6 +101,10 @@ impl Value for Duration {
             _ => return Err(why()),
         };
         number.checked_mul(millis_each).map(Self::from_millis).ok_or_else(why)
+    }
+
+    fn show(&self) -> String {
+        format!("{}ms", self.as_millis())
     }
 }
 

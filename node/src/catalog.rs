@@ -1,0 +1,138 @@
+//! What this node knows of the cluster and serves of it: topics by name and by id, each with the
+//! logs that are open here. Read by every request; written by the keeper alone.
+
+pub(crate) mod keeper;
+pub(crate) mod log;
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use quorate_core::batch::Rules;
+use quorate_core::id::{NodeId, TopicId};
+use quorate_core::metadata::Image;
+use quorate_core::metadata::config::TopicConfigs;
+use quorate_core::partition::interface::Assignment;
+use tokio::sync::Notify;
+
+use self::log::LogHandle;
+
+/// The topic whose partitions hold what groups have committed.
+pub(crate) const OFFSETS_TOPIC: &str = "__consumer_offsets";
+
+/// A topic as it is served. Never changed: a change makes another one.
+#[derive(Debug)]
+pub(crate) struct Topic {
+    pub(crate) id: TopicId,
+    pub(crate) name: String,
+    pub(crate) configs: TopicConfigs,
+    /// What batches must keep to; the time and the request's version are filled in for each.
+    pub(crate) rules: Rules,
+    pub(crate) partitions: Vec<Partition>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Partition {
+    pub(crate) assignment: Assignment,
+    pub(crate) log: Log,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Log {
+    Open(Arc<LogHandle>),
+    /// What stands on the disk is not what was written there: `KAFKA_STORAGE_ERROR` for every
+    /// request, until a human acts.
+    Offline,
+}
+
+impl Topic {
+    /// Topics of the node's own; users read them at most.
+    pub(crate) fn is_internal(name: &str) -> bool {
+        name == OFFSETS_TOPIC
+    }
+
+    /// `None` for an index that the topic does not have.
+    pub(crate) fn partition(&self, index: i32) -> Option<&Partition> {
+        self.partitions.get(usize::try_from(index).ok()?)
+    }
+}
+
+/// The cluster and the topics at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) image: Image,
+    topics: HashMap<TopicId, Arc<Topic>>,
+    names: HashMap<String, TopicId>,
+}
+
+impl State {
+    pub(crate) fn topic(&self, id: TopicId) -> Option<&Arc<Topic>> {
+        self.topics.get(&id)
+    }
+
+    pub(crate) fn topic_named(&self, name: &str) -> Option<&Arc<Topic>> {
+        self.topics.get(self.names.get(name)?)
+    }
+
+    /// By name, ascending.
+    pub(crate) fn topics(&self) -> impl Iterator<Item = &Arc<Topic>> {
+        self.image.topics().filter_map(|topic| self.topics.get(&topic.id))
+    }
+
+    fn put(&mut self, topic: Topic) {
+        self.names.insert(topic.name.clone(), topic.id);
+        self.topics.insert(topic.id, Arc::new(topic));
+    }
+
+    fn remove(&mut self, id: TopicId) {
+        if let Some(topic) = self.topics.remove(&id) {
+            // The name may belong to a newer topic by now.
+            if self.names.get(&topic.name) == Some(&id) {
+                self.names.remove(&topic.name);
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Catalog {
+    state: RwLock<State>,
+    changed: Notify,
+}
+
+impl Catalog {
+    /// For a look that does not wait for anything.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn topic(&self, id: TopicId) -> Option<Arc<Topic>> {
+        self.read().topic(id).cloned()
+    }
+
+    pub(crate) fn topic_named(&self, name: &str) -> Option<Arc<Topic>> {
+        self.read().topic_named(name).cloned()
+    }
+
+    /// Completes once `holds` is true of what is known. May be dropped at any time.
+    pub(crate) async fn until(&self, holds: impl Fn(&State) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            if holds(&self.read()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// The node's own entry, once it has registered in this life.
+    pub(crate) async fn until_registered(&self, node: NodeId, incarnation: u64) {
+        self.until(|state| {
+            state.image.node(node).is_some_and(|found| found.incarnation == incarnation)
+        })
+        .await;
+    }
+}

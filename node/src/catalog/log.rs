@@ -1,0 +1,54 @@
+//! One open log, as requests see it: what may be read of it, its reader, and its shard.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use quorate_core::id::{Offset, PartitionId};
+use quorate_core::partition::interface::ReadView;
+
+use crate::driver::ask::ShardClient;
+use crate::storage::LogReader;
+
+pub(crate) struct LogHandle {
+    pub(crate) partition: PartitionId,
+    pub(crate) shard: ShardClient,
+    pub(crate) reader: LogReader,
+    /// Start and end as storage found them.
+    pub(crate) opened_with: (Offset, Offset),
+    view: Mutex<ReadView>,
+}
+
+impl fmt::Debug for LogHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.partition, self.view())
+    }
+}
+
+impl LogHandle {
+    pub(crate) const fn new(
+        partition: PartitionId,
+        shard: ShardClient,
+        reader: LogReader,
+        opened_with: (Offset, Offset),
+    ) -> Self {
+        let view = ReadView {
+            leader_epoch: quorate_core::id::LeaderEpoch(-1),
+            is_leader: false,
+            log_start: opened_with.0,
+            high_watermark: opened_with.0,
+            last_stable: opened_with.0,
+            end: opened_with.0,
+            max_timestamp: quorate_core::time::Timestamp::NONE,
+        };
+        Self { partition, shard, reader, opened_with, view: Mutex::new(view) }
+    }
+
+    /// What readers may see, as the machine last said.
+    pub(crate) fn view(&self) -> ReadView {
+        *self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn publish(&self, view: ReadView) {
+        *self.view.lock().unwrap_or_else(PoisonError::into_inner) = view;
+    }
+}

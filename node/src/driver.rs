@@ -1,0 +1,290 @@
+//! Drives one shard: the single place where machines meet the world. It waits in one place, steps
+//! without waiting, and does what the steps asked for.
+
+pub(crate) mod ask;
+pub(crate) mod lane;
+mod replay;
+mod replies;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use quorate_core::id::{PartitionId, RequestId};
+use quorate_core::machine::Machine;
+use quorate_core::metadata::Record;
+use quorate_core::partition;
+use quorate_core::shard::Shard;
+use quorate_core::shard::interface::{Effect, Input, Open, Outcome};
+use quorate_core::time::Now;
+use quorate_net::clock::{Clock, Sleep};
+use tokio::sync::{mpsc, oneshot};
+
+use self::ask::ShardClient;
+use self::lane::{Completion, Lane};
+use self::replies::Replies;
+use crate::catalog::log::LogHandle;
+use crate::halt::Halt;
+use crate::metrics::Metrics;
+use crate::storage::{WriteQueue, WriteRequest};
+
+/// What a shard's inbox holds.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Serve a partition whose log storage has opened.
+    Open {
+        log: Arc<LogHandle>,
+        open: Box<Open>,
+    },
+    /// An input without an answer.
+    Tell(Input),
+    Ask {
+        request: RequestId,
+        input: Input,
+        reply: oneshot::Sender<Outcome>,
+    },
+    /// An answer is given in the step that takes the input, or never.
+    AskSilently {
+        request: RequestId,
+        input: Input,
+        reply: oneshot::Sender<Outcome>,
+    },
+    /// Nobody waits for `request`; `input` says so to its machine.
+    Withdraw {
+        request: RequestId,
+        input: Input,
+    },
+    Barrier(oneshot::Sender<()>),
+    /// The driver ends here.
+    Stop,
+}
+
+/// Where the records that the metadata log has committed go. Never waits.
+pub(crate) type Committed = Arc<dyn Fn(Vec<Record>) + Send + Sync>;
+
+/// What a driver needs beside its machine.
+pub(crate) struct Surroundings {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) writes: WriteQueue,
+    pub(crate) lane: Arc<Lane>,
+    pub(crate) committed: Committed,
+    pub(crate) halt: Arc<Halt>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Commands taken in one go.
+    pub(crate) batch_max: usize,
+}
+
+pub(crate) struct Driver {
+    shard: Shard,
+    around: Surroundings,
+    inbox: mpsc::Receiver<Command>,
+    client: ShardClient,
+    logs: HashMap<PartitionId, Arc<LogHandle>>,
+    replies: Replies,
+    /// Requests of this round that get their answer at once or never.
+    silent: Vec<RequestId>,
+    passed: Vec<oneshot::Sender<()>>,
+    effects: Vec<Effect>,
+    completions: Vec<Completion>,
+    timer: Option<(quorate_core::time::Instant, Sleep)>,
+    stopped: bool,
+}
+
+/// A shard with an inbox of so many commands.
+pub(crate) fn start(shard: Shard, around: Surroundings, inbox_max: usize) -> ShardClient {
+    let (sender, inbox) = mpsc::channel(inbox_max);
+    let client = ShardClient::new(sender);
+    let driver = Driver {
+        shard,
+        around,
+        inbox,
+        client: client.clone(),
+        logs: HashMap::new(),
+        replies: Replies::default(),
+        silent: Vec::new(),
+        passed: Vec::new(),
+        effects: Vec::new(),
+        completions: Vec::new(),
+        timer: None,
+        stopped: false,
+    };
+    tokio::spawn(driver.run());
+    client
+}
+
+impl Driver {
+    async fn run(mut self) {
+        loop {
+            let Some(first) = self.next().await else { return };
+            let now = self.around.clock.now();
+            self.take_round(now, first);
+            self.perform().await;
+            if self.stopped || self.around.halt.is_halted() {
+                // After a halt nothing may be answered: what stands on the disk is unknown.
+                return;
+            }
+            if cfg!(debug_assertions) {
+                self.shard.check();
+            }
+        }
+    }
+
+    /// The only wait. `None` once nobody can send any more.
+    async fn next(&mut self) -> Option<Event> {
+        let now = self.around.clock.now().monotonic;
+        let deadline = self.shard.deadline();
+        match deadline {
+            Some(at) if at <= now => return Some(Event::Deadline),
+            // A timer that is early is left to run; the deadline is derived anew when it rings.
+            Some(at) if self.timer.as_ref().is_none_or(|(armed, _)| at < *armed) => {
+                self.timer = Some((at, self.around.clock.sleep_until(at)));
+            }
+            Some(_) => {}
+            None => self.timer = None,
+        }
+        tokio::select! {
+            biased;
+            () = self.around.lane.arrived() => Some(Event::Written),
+            command = self.inbox.recv() => command.map(Event::Command),
+            () = ring(&mut self.timer) => {
+                self.timer = None;
+                Some(Event::Deadline)
+            }
+        }
+    }
+
+    /// Takes what is there: completions first, then up to a batch of commands, then the deadline.
+    fn take_round(&mut self, now: Now, first: Event) {
+        self.around.metrics.shard_rounds.add(1);
+        let mut completions = std::mem::take(&mut self.completions);
+        self.around.lane.take(&mut completions);
+        for completion in completions.drain(..) {
+            self.step(now, completed(completion));
+        }
+        self.completions = completions;
+        if let Event::Command(command) = first {
+            self.on_command(now, command);
+        }
+        for _ in 1..self.around.batch_max {
+            let Ok(command) = self.inbox.try_recv() else { break };
+            self.on_command(now, command);
+        }
+        if self.shard.deadline().is_some_and(|at| at <= now.monotonic) {
+            self.step(now, Input::Tick);
+            let next = self.shard.deadline();
+            assert!(
+                next.is_none_or(|at| at > now.monotonic),
+                "a tick at {} moves the deadline on, not to {next:?}",
+                now.monotonic
+            );
+        }
+    }
+
+    fn on_command(&mut self, now: Now, command: Command) {
+        match command {
+            Command::Open { log, open } => {
+                self.logs.insert(open.partition, log);
+                self.step(now, Input::Open(open));
+            }
+            Command::Tell(input) => {
+                let dropped = match input {
+                    Input::Drop { partition } => Some(partition),
+                    _ => None,
+                };
+                self.step(now, input);
+                // The machine's last words to its readers are performed later; they find nobody.
+                if let Some(partition) = dropped {
+                    self.logs.remove(&partition);
+                }
+            }
+            Command::Ask { request, input, reply } => {
+                self.replies.expect(request, reply);
+                self.step(now, input);
+            }
+            Command::AskSilently { request, input, reply } => {
+                self.replies.expect(request, reply);
+                self.silent.push(request);
+                self.step(now, input);
+            }
+            Command::Withdraw { request, input } => {
+                self.replies.forget(request);
+                self.step(now, input);
+            }
+            Command::Barrier(passed) => self.passed.push(passed),
+            Command::Stop => self.stopped = true,
+        }
+    }
+
+    fn step(&mut self, now: Now, input: Input) {
+        self.around.metrics.shard_steps.add(1);
+        self.shard.step(now, input, &mut self.effects);
+    }
+
+    /// Does what the round's steps asked for, in their order.
+    async fn perform(&mut self) {
+        let mut effects = std::mem::take(&mut self.effects);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Write { partition, write, op, flush } => {
+                    let request = WriteRequest { partition, write, op, flush };
+                    // A full queue holds up this shard, and so whoever feeds it. The completions
+                    // go on meanwhile: their lane does not wait for us.
+                    if self.around.writes.send(request).await.is_err() {
+                        self.around.halt.halt("the storage engine has stopped");
+                    }
+                }
+                Effect::Reply { request, outcome } => self.replies.answer(request, outcome),
+                Effect::Publish { partition, view } => {
+                    if let Some(log) = self.logs.get(&partition) {
+                        log.publish(view);
+                    }
+                }
+                Effect::Committed(records) => (self.around.committed)(records),
+                Effect::Replay { partition } => {
+                    if let Some(log) = self.logs.get(&partition) {
+                        let halt = Arc::clone(&self.around.halt);
+                        replay::start(Arc::clone(log), self.client.clone(), halt);
+                    }
+                }
+                Effect::Halt { partition, reason } => {
+                    self.around.halt.halt(&format!("partition {partition}: {reason:?}"));
+                }
+            }
+        }
+        self.effects = effects;
+        for request in self.silent.drain(..) {
+            self.replies.forget(request);
+        }
+        for passed in self.passed.drain(..) {
+            // Whoever stopped waiting for the barrier does not need it.
+            let _ = passed.send(());
+        }
+    }
+}
+
+/// Why a driver woke.
+#[allow(clippy::large_enum_variant)] // It lives for one round and is never stored.
+enum Event {
+    Written,
+    Command(Command),
+    Deadline,
+}
+
+async fn ring(timer: &mut Option<(quorate_core::time::Instant, Sleep)>) {
+    match timer {
+        Some((_, sleep)) => sleep.await,
+        None => std::future::pending().await,
+    }
+}
+
+fn completed(completion: Completion) -> Input {
+    match completion {
+        Completion::Written { partition, through } => {
+            let input = partition::interface::Input::Written { through };
+            Input::Partition { partition, input }
+        }
+        Completion::Failed { partition, write } => {
+            let input = partition::interface::Input::WriteFailed { write };
+            Input::Partition { partition, input }
+        }
+    }
+}

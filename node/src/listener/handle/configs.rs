@@ -1,0 +1,305 @@
+//! DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: of topics, and of this node, whose
+//! settings are shown and changed in its file.
+
+use std::sync::Arc;
+
+use quorate_core::controller::interface::{
+    AlterConfig, ConfigChange, ConfigOp, Input, Outcome, Problem, Resource,
+};
+use quorate_core::id::NodeId;
+use quorate_core::metadata::config::{Kind, TOPIC_SETTINGS, TopicConfigs};
+use quorate_net::kafka::error::Code;
+use quorate_net::kafka::messages::describe_configs::{
+    DescribeConfigsResource, DescribeConfigsResourceResult, DescribeConfigsResult,
+    DescribeConfigsSynonym,
+};
+use quorate_net::kafka::messages::{
+    AlterConfigsRequest, AlterConfigsResponse, DescribeConfigsRequest, DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, alter_configs,
+    incremental_alter_configs,
+};
+use quorate_net::wire::Text;
+
+use super::topics::ask;
+use crate::config::NodeConfig;
+use crate::driver::ask::Stopped;
+use crate::node::Node;
+
+/// Kafka's kinds of resources.
+const TOPIC: i8 = 2;
+const BROKER: i8 = 4;
+
+/// Kafka's sources of a value.
+pub(super) const SOURCE_TOPIC: i8 = 1;
+pub(super) const SOURCE_STATIC_NODE: i8 = 4;
+pub(super) const SOURCE_DEFAULT: i8 = 5;
+
+/// Kafka's types of a value.
+const BOOLEAN: i8 = 1;
+const STRING: i8 = 2;
+const INT: i8 = 3;
+const LONG: i8 = 5;
+const DOUBLE: i8 = 6;
+const LIST: i8 = 7;
+
+/// A node's settings that tools know by Kafka's names.
+const KAFKA_NAMES: &[(&str, &str)] = &[
+    ("auto.create.topics.enable", "topic.auto_create"),
+    ("broker.id", "node.id"),
+    ("connections.max.idle.ms", "network.idle_timeout"),
+    ("default.replication.factor", "topic.replication"),
+    ("fetch.max.bytes", "fetch.bytes_max"),
+    ("group.initial.rebalance.delay.ms", "group.initial_rebalance_delay"),
+    ("group.max.session.timeout.ms", "group.session_timeout_max"),
+    ("group.max.size", "group.members_max"),
+    ("group.min.session.timeout.ms", "group.session_timeout_min"),
+    ("listeners", "network.listen"),
+    ("log.dirs", "node.data"),
+    ("max.connections", "network.connections_max"),
+    ("max.incremental.fetch.session.cache.slots", "fetch.sessions_max"),
+    ("node.id", "node.id"),
+    ("num.partitions", "topic.partitions"),
+    ("offsets.topic.num.partitions", "group.offsets_partitions"),
+    ("socket.request.max.bytes", "request.bytes_max"),
+];
+
+pub(crate) fn describe(node: &Node, request: &DescribeConfigsRequest) -> DescribeConfigsResponse {
+    let results = request.resources.iter().map(|resource| {
+        let found = match resource.resource_type {
+            TOPIC => topic_configs(node, request, resource),
+            BROKER => node_configs(node, request, resource),
+            _ => Err((Code::InvalidRequest, "only topics and nodes have configurations here")),
+        };
+        let (code, why, configs) = match found {
+            Ok(configs) => (Code::None, None, configs),
+            Err((code, why)) => (code, Some(why.into()), Vec::new()),
+        };
+        DescribeConfigsResult {
+            error_code: code.code(),
+            error_message: why,
+            resource_type: resource.resource_type,
+            resource_name: resource.resource_name.clone(),
+            configs,
+        }
+    });
+    DescribeConfigsResponse { results: results.collect(), ..DescribeConfigsResponse::default() }
+}
+
+type Configs = Result<Vec<DescribeConfigsResourceResult>, (Code, &'static str)>;
+
+fn asks_for(resource: &DescribeConfigsResource, name: &str) -> bool {
+    let keys = resource.configuration_keys.as_ref();
+    keys.is_none_or(|keys| keys.iter().any(|key| *key == name))
+}
+
+fn topic_configs(
+    node: &Node,
+    request: &DescribeConfigsRequest,
+    resource: &DescribeConfigsResource,
+) -> Configs {
+    let topic = node.catalog.topic_named(&resource.resource_name);
+    let topic = topic.ok_or((Code::UnknownTopicOrPartition, "there is no such topic"))?;
+    let replicas = topic.partitions.first().map_or(1, |first| first.assignment.replicas.len());
+    let settings = TOPIC_SETTINGS.iter().filter(|setting| asks_for(resource, setting.name));
+    let rows = settings.map(|setting| {
+        let value = value_in_force(&topic.configs, setting.name, replicas);
+        let given = topic.configs.is_given(setting.name);
+        let mut synonyms = Vec::new();
+        if request.include_synonyms {
+            let synonym = |value: &str, source| DescribeConfigsSynonym {
+                name: setting.name.into(),
+                value: Some(value.into()),
+                source,
+            };
+            if given {
+                synonyms.push(synonym(&value, SOURCE_TOPIC));
+            }
+            synonyms.push(synonym(setting.default, SOURCE_DEFAULT));
+        }
+        DescribeConfigsResourceResult {
+            name: setting.name.into(),
+            value: Some(value.into()),
+            config_source: if given { SOURCE_TOPIC } else { SOURCE_DEFAULT },
+            synonyms,
+            config_type: kind(setting.kind),
+            documentation: request.include_documentation.then(|| setting.doc.into()),
+            ..DescribeConfigsResourceResult::default()
+        }
+    });
+    Ok(rows.collect())
+}
+
+/// What counts, where the default depends on the topic's shape.
+fn value_in_force(configs: &TopicConfigs, name: &str, replicas: usize) -> String {
+    if name == "min.insync.replicas" {
+        return configs.min_insync_replicas(replicas).to_string();
+    }
+    configs.value(name).to_owned()
+}
+
+const fn kind(kind: Kind) -> i8 {
+    match kind {
+        Kind::Switch => BOOLEAN,
+        Kind::Int { .. } => INT,
+        Kind::Long { .. } => LONG,
+        Kind::Share => DOUBLE,
+        Kind::Choice(_) => STRING,
+        Kind::List(_) | Kind::ReplicaList => LIST,
+    }
+}
+
+/// This node's settings under Kafka's names, and all of them under ours.
+fn node_configs(
+    node: &Node,
+    request: &DescribeConfigsRequest,
+    resource: &DescribeConfigsResource,
+) -> Configs {
+    let name = &resource.resource_name;
+    if !name.is_empty() && name.parse() != Ok(node.id.0) {
+        return Err((Code::InvalidRequest, "that is not this node"));
+    }
+    let (values, defaults) = (node.config.values(), NodeConfig::default().values());
+    let ours = NodeConfig::KEYS.iter().map(|key| (format!("quorate.{key}"), *key));
+    let kafkas = KAFKA_NAMES.iter().map(|(name, key)| ((*name).to_owned(), *key));
+    let rows =
+        kafkas.chain(ours).filter(|(name, _)| asks_for(resource, name)).map(|(name, key)| {
+            let value = values.get(key).cloned().unwrap_or_default();
+            let changed = defaults.get(key).is_some_and(|default| *default != value);
+            let doc = || NodeConfig::descriptions().into_iter().find(|(found, _)| *found == key);
+            DescribeConfigsResourceResult {
+                name: name.into(),
+                value: Some(value.into()),
+                read_only: true,
+                config_source: if changed { SOURCE_STATIC_NODE } else { SOURCE_DEFAULT },
+                config_type: STRING,
+                documentation: request
+                    .include_documentation
+                    .then(|| doc().map_or_else(String::new, |(_, words)| words).into()),
+                ..DescribeConfigsResourceResult::default()
+            }
+        });
+    Ok(rows.collect())
+}
+
+/// What a request says of one resource: for the controller, or wrong in its form.
+struct Asked {
+    resource_type: i8,
+    resource_name: Text,
+    change: Result<AlterConfig, (Code, Text)>,
+}
+
+/// What became of it.
+struct Altered {
+    code: Code,
+    why: Option<Text>,
+    resource_type: i8,
+    resource_name: Text,
+}
+
+fn resource(resource_type: i8, name: &Text) -> Result<Resource, (Code, Text)> {
+    let no_node = |_| (Code::InvalidRequest, Text::from("a node's name is its number"));
+    match resource_type {
+        TOPIC => Ok(Resource::Topic(name.to_string())),
+        BROKER if name.is_empty() => Ok(Resource::Node(None)),
+        BROKER => name.parse().map(|id| Resource::Node(Some(NodeId(id)))).map_err(no_node),
+        _ => Err((Code::InvalidRequest, "only topics and nodes have configurations here".into())),
+    }
+}
+
+fn text(value: Option<Text>) -> Option<String> {
+    value.map(|value| value.to_string())
+}
+
+pub(crate) async fn replace(
+    node: &Arc<Node>,
+    request: AlterConfigsRequest,
+) -> Result<AlterConfigsResponse, Stopped> {
+    let asked = request.resources.into_iter().map(|asked| {
+        let change = resource(asked.resource_type, &asked.resource_name).map(|resource| {
+            let configs = asked.configs.into_iter();
+            let all = configs.map(|config| (config.name.to_string(), text(config.value)));
+            AlterConfig { resource, change: ConfigChange::Replace(all.collect()) }
+        });
+        let (resource_type, resource_name) = (asked.resource_type, asked.resource_name);
+        Asked { resource_type, resource_name, change }
+    });
+    let rows = alter(node, asked.collect(), request.validate_only).await?;
+    let rows = rows.into_iter().map(|row| alter_configs::AlterConfigsResourceResponse {
+        error_code: row.code.code(),
+        error_message: row.why,
+        resource_type: row.resource_type,
+        resource_name: row.resource_name,
+    });
+    Ok(AlterConfigsResponse { responses: rows.collect(), ..AlterConfigsResponse::default() })
+}
+
+pub(crate) async fn edit(
+    node: &Arc<Node>,
+    request: IncrementalAlterConfigsRequest,
+) -> Result<IncrementalAlterConfigsResponse, Stopped> {
+    let asked = request.resources.into_iter().map(|asked| {
+        let change = resource(asked.resource_type, &asked.resource_name).and_then(|resource| {
+            let edits: Result<_, _> = asked.configs.into_iter().map(edit_of).collect();
+            edits.map(|edits| AlterConfig { resource, change: ConfigChange::Edit(edits) })
+        });
+        let (resource_type, resource_name) = (asked.resource_type, asked.resource_name);
+        Asked { resource_type, resource_name, change }
+    });
+    let rows = alter(node, asked.collect(), request.validate_only).await?;
+    let rows =
+        rows.into_iter().map(|row| incremental_alter_configs::AlterConfigsResourceResponse {
+            error_code: row.code.code(),
+            error_message: row.why,
+            resource_type: row.resource_type,
+            resource_name: row.resource_name,
+        });
+    let responses = rows.collect();
+    Ok(IncrementalAlterConfigsResponse { responses, ..IncrementalAlterConfigsResponse::default() })
+}
+
+fn edit_of(
+    config: incremental_alter_configs::AlterableConfig,
+) -> Result<(String, ConfigOp), (Code, Text)> {
+    let op = match config.config_operation {
+        0 => ConfigOp::Set(text(config.value)),
+        1 => ConfigOp::Delete,
+        2 => ConfigOp::Append(text(config.value)),
+        3 => ConfigOp::Subtract(text(config.value)),
+        other => {
+            let why = format!("there is no operation {other} on a configuration");
+            return Err((Code::InvalidRequest, why.into()));
+        }
+    };
+    Ok((config.name.to_string(), op))
+}
+
+/// In the order of the request.
+async fn alter(
+    node: &Node,
+    asked: Vec<Asked>,
+    validate_only: bool,
+) -> Result<Vec<Altered>, Stopped> {
+    let resources: Vec<AlterConfig> =
+        asked.iter().filter_map(|asked| asked.change.as_ref().ok().cloned()).collect();
+    let count = resources.len();
+    let outcome =
+        ask(node, |request| Input::AlterConfigs { request, resources, validate_only }).await?;
+    let mut done: Vec<Result<(), Problem>> = match outcome {
+        Outcome::ConfigsAltered(rows) => rows.into_iter().map(|(_, done)| done).collect(),
+        Outcome::Refused(problem) => vec![Err(problem); count],
+        other => unreachable!("configurations are altered, not {other:?}"),
+    };
+    done.reverse();
+    let rows = asked.into_iter().map(|asked| {
+        let (code, why) = match asked.change {
+            Err((code, why)) => (code, Some(why)),
+            Ok(_) => match done.pop() {
+                Some(Err(problem)) => (problem.kind.into(), Some(problem.message.into())),
+                _ => (Code::None, None),
+            },
+        };
+        let (resource_type, resource_name) = (asked.resource_type, asked.resource_name);
+        Altered { code, why, resource_type, resource_name }
+    });
+    Ok(rows.collect())
+}

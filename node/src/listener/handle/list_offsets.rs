@@ -1,0 +1,117 @@
+//! ListOffsets: the offset for a timestamp, or for one of Kafka's special times.
+
+use std::sync::Arc;
+
+use quorate_core::id::{LeaderEpoch, Offset};
+use quorate_core::time::Timestamp;
+use quorate_net::kafka::error::Code;
+use quorate_net::kafka::messages::list_offsets::{
+    ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
+};
+use quorate_net::kafka::messages::{ListOffsetsRequest, ListOffsetsResponse};
+
+use super::fetch::read::{epoch_code, read_code};
+use crate::catalog::{Log, Topic};
+use crate::driver::ask::Stopped;
+use crate::node::Node;
+use crate::storage::ReadError;
+
+const LATEST: i64 = -1;
+const EARLIEST: i64 = -2;
+/// The first record with the largest timestamp. KIP-734, from version 7 on.
+const LARGEST_TIMESTAMP: i64 = -3;
+/// The earliest on this node's disk: nothing lies elsewhere here. KIP-405.
+const EARLIEST_LOCAL: i64 = -4;
+/// The latest that was moved to a remote tier: none ever was. KIP-1005.
+const LATEST_TIERED: i64 = -5;
+/// The earliest not yet moved to a remote tier: all of them. KIP-1023.
+const EARLIEST_PENDING: i64 = -6;
+
+/// The versions that know each special time; before, it is a timestamp that nobody may ask for.
+const SPECIAL_SINCE: &[(i64, i16)] =
+    &[(LARGEST_TIMESTAMP, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9), (EARLIEST_PENDING, 11)];
+
+/// What is found: an offset, its record's timestamp, the epoch of its batch.
+type Found = Option<(Offset, Timestamp, LeaderEpoch)>;
+
+pub(crate) async fn list_offsets(
+    node: &Arc<Node>,
+    version: i16,
+    request: ListOffsetsRequest,
+) -> Result<ListOffsetsResponse, Stopped> {
+    let committed = request.isolation_level == 1;
+    let mut topics = Vec::with_capacity(request.topics.len());
+    for topic in request.topics {
+        let found = node.catalog.topic_named(&topic.name);
+        let mut partitions = Vec::with_capacity(topic.partitions.len());
+        for asked in topic.partitions {
+            let row = match one(found.as_deref(), version, committed, &asked).await {
+                Ok(found) => success(&asked, found),
+                Err(code) => ListOffsetsPartitionResponse {
+                    partition_index: asked.partition_index,
+                    error_code: code.code(),
+                    ..ListOffsetsPartitionResponse::default()
+                },
+            };
+            partitions.push(row);
+        }
+        topics.push(ListOffsetsTopicResponse { name: topic.name, partitions });
+    }
+    Ok(ListOffsetsResponse { topics, ..ListOffsetsResponse::default() })
+}
+
+fn success(asked: &ListOffsetsPartition, found: Found) -> ListOffsetsPartitionResponse {
+    let mut row = ListOffsetsPartitionResponse {
+        partition_index: asked.partition_index,
+        ..ListOffsetsPartitionResponse::default()
+    };
+    if let Some((offset, timestamp, epoch)) = found {
+        row.offset = offset.0;
+        row.timestamp = timestamp.millis();
+        row.leader_epoch = epoch.0;
+    }
+    row
+}
+
+async fn one(
+    topic: Option<&Topic>,
+    version: i16,
+    committed: bool,
+    asked: &ListOffsetsPartition,
+) -> Result<Found, Code> {
+    let partition = topic.and_then(|topic| topic.partition(asked.partition_index));
+    let log = match &partition.ok_or(Code::UnknownTopicOrPartition)?.log {
+        Log::Open(log) => log,
+        Log::Offline => return Err(Code::KafkaStorageError),
+    };
+    let view = log.view();
+    if let Some(code) = epoch_code(asked.current_leader_epoch, &view) {
+        return Err(code);
+    }
+    let since = SPECIAL_SINCE.iter().find(|(time, _)| *time == asked.timestamp);
+    if since.is_some_and(|(_, since)| version < *since) || asked.timestamp < EARLIEST_PENDING {
+        return Err(Code::UnsupportedVersion);
+    }
+    let end = if committed { view.last_stable } else { view.high_watermark };
+    let at = |offset| Ok(Some((offset, Timestamp::NONE, view.leader_epoch)));
+    match asked.timestamp {
+        LATEST => at(end),
+        EARLIEST | EARLIEST_LOCAL | EARLIEST_PENDING => at(view.log_start),
+        LATEST_TIERED => Ok(None),
+        LARGEST_TIMESTAMP => {
+            let found =
+                log.reader.offset_for_timestamp(view.max_timestamp, view.log_start, end).await;
+            found.map_err(|error| refuse(&error))
+        }
+        timestamp => {
+            let timestamp = Timestamp(timestamp);
+            let found = log.reader.offset_for_timestamp(timestamp, view.log_start, end).await;
+            found.map_err(|error| refuse(&error))
+        }
+    }
+}
+
+fn refuse(error: &ReadError) -> Code {
+    tracing::debug!(%error, "no offset for a timestamp");
+    read_code(error)
+}

@@ -1,0 +1,200 @@
+//! OffsetCommit and OffsetFetch: how far groups have come, kept by their coordinators.
+
+use quorate_core::group::interface::{
+    CommitOffsets, CommittedOffset, FetchOffsets, Input, MemberClaim, Outcome, Refusal,
+    TopicPartition,
+};
+use quorate_core::id::{LeaderEpoch, Offset, RequestId};
+use quorate_net::kafka::error::Code;
+use quorate_net::kafka::messages::offset_commit::{
+    OffsetCommitRequestTopic, OffsetCommitResponsePartition, OffsetCommitResponseTopic,
+};
+use quorate_net::kafka::messages::offset_fetch::{
+    OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic, OffsetFetchResponseTopics,
+};
+use quorate_net::kafka::messages::{
+    OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse,
+};
+use quorate_net::wire::Text;
+
+use super::groups::{ask, texts};
+use crate::driver::ask::Stopped;
+use crate::node::Node;
+
+/// The version from which OffsetFetch asks for many groups at once. KIP-709.
+const MANY_GROUPS: i16 = 8;
+/// The first version with one error for the whole answer.
+const ERROR_ON_TOP: i16 = 2;
+
+pub(super) async fn commit(
+    node: &Node,
+    request: OffsetCommitRequest,
+) -> Result<OffsetCommitResponse, Stopped> {
+    let mut topics: Vec<OffsetCommitResponseTopic> = Vec::with_capacity(request.topics.len());
+    let mut offsets = Vec::new();
+    // Where in `topics` the answer to each offset goes.
+    let mut places = Vec::new();
+    for topic in request.topics {
+        let OffsetCommitRequestTopic { name, topic_id, partitions } = topic;
+        let known = node.catalog.topic_named(&name);
+        let mut rows = Vec::with_capacity(partitions.len());
+        for asked in partitions {
+            let partition = asked.partition_index;
+            let there = known.as_ref().is_some_and(|topic| topic.partition(partition).is_some());
+            let code = if there { Code::None } else { Code::UnknownTopicOrPartition };
+            if there {
+                places.push((topics.len(), rows.len()));
+                let committed = CommittedOffset {
+                    offset: Offset(asked.committed_offset),
+                    leader_epoch: LeaderEpoch(asked.committed_leader_epoch),
+                    metadata: asked.committed_metadata.as_ref().map(texts).unwrap_or_default(),
+                };
+                offsets.push((TopicPartition { topic: texts(&name), partition }, committed));
+            }
+            rows.push(OffsetCommitResponsePartition {
+                partition_index: partition,
+                error_code: code.code(),
+            });
+        }
+        topics.push(OffsetCommitResponseTopic { name, topic_id, partitions: rows });
+    }
+    let member = MemberClaim {
+        group: texts(&request.group_id),
+        member: texts(&request.member_id),
+        instance: request.group_instance_id.as_ref().map(texts),
+        generation: request.generation_id_or_member_epoch,
+    };
+    if !offsets.is_empty() {
+        let commit = CommitOffsets { request: RequestId(0), member, offsets };
+        let input = |request| Input::CommitOffsets(CommitOffsets { request, ..commit });
+        let refusals: Vec<Option<Refusal>> = match ask(node, &request.group_id, input).await? {
+            Outcome::OffsetsCommitted { partitions } => {
+                partitions.into_iter().map(|(_, refusal)| refusal).collect()
+            }
+            Outcome::Refused(refusal) => vec![Some(refusal); places.len()],
+            other => unreachable!("offsets are committed, not {other:?}"),
+        };
+        for ((topic, row), refusal) in places.into_iter().zip(refusals) {
+            let code = refusal.as_ref().map_or(Code::None, Code::from);
+            topics[topic].partitions[row].error_code = code.code();
+        }
+    }
+    Ok(OffsetCommitResponse { topics, ..OffsetCommitResponse::default() })
+}
+
+/// What one group has of one topic, in the order of the request.
+struct Rows {
+    name: Text,
+    rows: Vec<(i32, Option<CommittedOffset>)>,
+}
+
+pub(super) async fn fetch(
+    node: &Node,
+    version: i16,
+    request: OffsetFetchRequest,
+) -> Result<OffsetFetchResponse, Stopped> {
+    if version >= MANY_GROUPS {
+        let mut groups = Vec::with_capacity(request.groups.len());
+        for asked in request.groups {
+            let wanted = asked.topics.as_ref().map(|topics| {
+                topics.iter().map(|topic| (&topic.name, &topic.partition_indexes[..])).collect()
+            });
+            let (found, code) = one(node, &asked.group_id, wanted).await?;
+            groups.push(OffsetFetchResponseGroup {
+                group_id: asked.group_id,
+                topics: found.into_iter().map(topics_row).collect(),
+                error_code: code.code(),
+            });
+        }
+        return Ok(OffsetFetchResponse { groups, ..OffsetFetchResponse::default() });
+    }
+    let wanted = request.topics.as_ref().map(|topics| {
+        topics.iter().map(|topic| (&topic.name, &topic.partition_indexes[..])).collect()
+    });
+    let (found, code) = one(node, &request.group_id, wanted).await?;
+    let each = if version < ERROR_ON_TOP { code } else { Code::None };
+    Ok(OffsetFetchResponse {
+        topics: found.into_iter().map(|rows| topic_row(rows, each)).collect(),
+        error_code: code.code(),
+        ..OffsetFetchResponse::default()
+    })
+}
+
+/// The topics asked for with their partitions; `None` for all that the group has.
+type Wanted<'a> = Option<Vec<(&'a Text, &'a [i32])>>;
+
+async fn one(node: &Node, group: &Text, wanted: Wanted<'_>) -> Result<(Vec<Rows>, Code), Stopped> {
+    let partitions = wanted.as_ref().map(|topics| {
+        let each = topics.iter().flat_map(|(name, indexes)| {
+            indexes
+                .iter()
+                .map(|partition| TopicPartition { topic: texts(name), partition: *partition })
+        });
+        each.collect::<Vec<_>>()
+    });
+    let fetch = FetchOffsets { request: RequestId(0), group: texts(group), partitions };
+    let input = |request| Input::FetchOffsets(FetchOffsets { request, ..fetch });
+    match ask(node, group, input).await? {
+        Outcome::OffsetsFetched { partitions } => Ok((by_topic(partitions), Code::None)),
+        Outcome::Refused(refusal) => {
+            let rows = wanted.unwrap_or_default().into_iter().map(|(name, indexes)| Rows {
+                name: name.clone(),
+                rows: indexes.iter().map(|index| (*index, None)).collect(),
+            });
+            Ok((rows.collect(), Code::from(&refusal)))
+        }
+        other => unreachable!("offsets are fetched, not {other:?}"),
+    }
+}
+
+fn by_topic(partitions: Vec<(TopicPartition, Option<CommittedOffset>)>) -> Vec<Rows> {
+    let mut topics: Vec<Rows> = Vec::new();
+    for (partition, found) in partitions {
+        let row = (partition.partition, found);
+        match topics.last_mut() {
+            Some(last) if last.name == partition.topic.as_str() => last.rows.push(row),
+            _ => topics.push(Rows { name: partition.topic.into(), rows: vec![row] }),
+        }
+    }
+    topics
+}
+
+/// Offset, epoch and metadata, as the wire says "none" of them.
+fn parts(found: Option<CommittedOffset>) -> (i64, i32, Option<Text>) {
+    found.map_or((-1, -1, Some(Text::default())), |found| {
+        (found.offset.0, found.leader_epoch.0, Some(found.metadata.into()))
+    })
+}
+
+fn topic_row(Rows { name, rows }: Rows, code: Code) -> OffsetFetchResponseTopic {
+    let partitions = rows.into_iter().map(|(partition_index, found)| {
+        let (committed_offset, committed_leader_epoch, metadata) = parts(found);
+        OffsetFetchResponsePartition {
+            partition_index,
+            committed_offset,
+            committed_leader_epoch,
+            metadata,
+            error_code: code.code(),
+        }
+    });
+    OffsetFetchResponseTopic { name, partitions: partitions.collect() }
+}
+
+fn topics_row(Rows { name, rows }: Rows) -> OffsetFetchResponseTopics {
+    let partitions = rows.into_iter().map(|(partition_index, found)| {
+        let (committed_offset, committed_leader_epoch, metadata) = parts(found);
+        OffsetFetchResponsePartitions {
+            partition_index,
+            committed_offset,
+            committed_leader_epoch,
+            metadata,
+            error_code: Code::None.code(),
+        }
+    });
+    OffsetFetchResponseTopics {
+        name,
+        partitions: partitions.collect(),
+        ..OffsetFetchResponseTopics::default()
+    }
+}

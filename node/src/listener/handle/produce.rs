@@ -1,0 +1,287 @@
+//! Produce: each batch is checked here, on the connection's task, and handed to its partition in
+//! the order in which it came; the answers are awaited behind that, so that the next request may
+//! begin.
+
+use std::sync::Arc;
+
+use quorate_core::batch::{Batch, Invalid, Levels, Rules, validate};
+use quorate_core::id::TopicId;
+use quorate_core::partition::interface::Refusal;
+use quorate_core::partition::interface::{Acks, Input, Outcome as PartitionOutcome, Produce};
+use quorate_core::shard::interface::{Input as ShardInput, Outcome};
+use quorate_core::time::{Instant, Timestamp};
+use quorate_net::kafka::error::Code;
+use quorate_net::kafka::messages::produce::{
+    BatchIndexAndErrorMessage, LeaderIdAndEpoch, PartitionProduceData, PartitionProduceResponse,
+    TopicProduceData, TopicProduceResponse,
+};
+use quorate_net::kafka::messages::{ProduceRequest, ProduceResponse};
+use quorate_net::wire::Text;
+
+use crate::catalog::log::LogHandle;
+use crate::catalog::{Log, Topic};
+use crate::driver::ask::{Asked, Stopped, Withdrawal};
+use crate::listener::session::{Answer, Started};
+use crate::node::Node;
+
+/// From this version on, topics go by id. KIP-516.
+const BY_ID: i16 = 13;
+/// The first version whose clients know zstd. KIP-110.
+const ZSTD: i16 = 7;
+
+/// What became of one partition's batch so far.
+enum Row {
+    Refused(Box<PartitionProduceResponse>),
+    Asked { index: i32, asked: Asked, log: Arc<LogHandle> },
+}
+
+struct Rows {
+    name: Text,
+    id: TopicId,
+    rows: Vec<Row>,
+}
+
+/// What all batches of a request share.
+struct Terms {
+    acks: Acks,
+    until: Instant,
+    now: Timestamp,
+    zstd: bool,
+    /// The producer named a transactional id.
+    transactional: bool,
+}
+
+pub(crate) async fn begin(node: Arc<Node>, version: i16, request: ProduceRequest) -> Started {
+    let now = node.clock.now();
+    let patience = node.patience(request.timeout_ms, node.config.request.produce_wait_max);
+    let acks = acks(request.acks);
+    let terms = Terms {
+        acks: acks.unwrap_or(Acks::All),
+        until: now.monotonic + patience,
+        now: now.wall,
+        zstd: version >= ZSTD,
+        transactional: request.transactional_id.is_some(),
+    };
+    let mut topics = Vec::with_capacity(request.topic_data.len());
+    for data in request.topic_data {
+        let TopicProduceData { name, topic_id, partition_data } = data;
+        let topic = if version >= BY_ID {
+            node.catalog.topic(topic_id).ok_or(Code::UnknownTopicId)
+        } else {
+            node.catalog.topic_named(&name).ok_or(Code::UnknownTopicOrPartition)
+        };
+        let mut rows = Vec::with_capacity(partition_data.len());
+        for data in partition_data {
+            let topic = topic.as_deref().map_err(|code| *code);
+            let row = match acks {
+                Some(_) => append(&node, topic, data, &terms).await,
+                None => Ok(refused(data.index, Code::InvalidRequiredAcks, None)),
+            };
+            match row {
+                Ok(row) => rows.push(row),
+                Err(Stopped) => return Started::Answered(stopped()),
+            }
+        }
+        topics.push(Rows { name, id: topic_id, rows });
+    }
+    if acks == Some(Acks::None) {
+        return Started::Waiting(Box::pin(silence(topics)));
+    }
+    Started::Waiting(Box::pin(finish(node, topics)))
+}
+
+/// librdkafka allows acks above 1: as all, and at least so many copies.
+fn acks(acks: i16) -> Option<Acks> {
+    match acks {
+        -1 => Some(Acks::All),
+        0 => Some(Acks::None),
+        1 => Some(Acks::Leader),
+        copies => u16::try_from(copies).ok().map(Acks::AtLeast),
+    }
+}
+
+async fn append(
+    node: &Node,
+    topic: Result<&Topic, Code>,
+    data: PartitionProduceData,
+    terms: &Terms,
+) -> Result<Row, Stopped> {
+    let index = data.index;
+    let (log, topic) = match find(topic, index) {
+        Ok(found) => found,
+        Err(code) => return Ok(refused(index, code, None)),
+    };
+    let (batch, levels) = match check(node, topic, data, terms) {
+        Ok(checked) => checked,
+        Err(row) => {
+            node.metrics.batches_refused.add(1);
+            return Ok(Row::Refused(row));
+        }
+    };
+    node.metrics.batches_produced.add(1);
+    node.metrics.batch_bytes_produced.add(batch.len() as u64);
+    let partition = log.partition;
+    let (acks, until) = (terms.acks, terms.until);
+    let input = |request| {
+        let input = Input::Produce(Produce { request, batch, levels, acks, until });
+        ShardInput::Partition { partition, input }
+    };
+    let asked = match acks {
+        Acks::None => log.shard.ask_silently(input).await?,
+        // Appended or not, the batch is out of the client's hands: there is nothing to withdraw.
+        _ => log.shard.ask(Withdrawal::Never, input).await?,
+    };
+    Ok(Row::Asked { index, asked, log: Arc::clone(log) })
+}
+
+fn find(topic: Result<&Topic, Code>, index: i32) -> Result<(&Arc<LogHandle>, &Topic), Code> {
+    let topic = topic?;
+    if Topic::is_internal(&topic.name) {
+        return Err(Code::InvalidTopicException);
+    }
+    match &topic.partition(index).ok_or(Code::UnknownTopicOrPartition)?.log {
+        Log::Open(log) => Ok((log, topic)),
+        Log::Offline => Err(Code::KafkaStorageError),
+    }
+}
+
+/// The one batch, found good for this topic.
+fn check(
+    node: &Node,
+    topic: &Topic,
+    data: PartitionProduceData,
+    terms: &Terms,
+) -> Result<(Batch, Levels), Box<PartitionProduceResponse>> {
+    let index = data.index;
+    let refuse = |code, why: &str| Err(Box::new(refusal(index, code, Some(why.into()))));
+    let Some(records) = data.records.filter(|records| !records.is_empty()) else {
+        return refuse(Code::InvalidRecord, "one batch is wanted, and there is none");
+    };
+    let mut batch = match Batch::parse(records.into_bytes()) {
+        Ok(batch) => batch,
+        Err(error) => return refuse(Code::from(&error), &error.to_string()),
+    };
+    if terms.transactional || batch.header().is_transactional() {
+        return refuse(Code::InvalidTxnState, "this build has no transactions yet");
+    }
+    let rules = Rules { now: terms.now, zstd: terms.zstd, ..topic.rules.clone() };
+    match validate(&mut batch, &rules) {
+        Ok(levels) => Ok((batch, levels)),
+        Err(invalid) => {
+            tracing::debug!(topic = topic.name, index, host = %node.id, %invalid, "batch refused");
+            Err(Box::new(invalid_response(index, &invalid)))
+        }
+    }
+}
+
+fn invalid_response(index: i32, invalid: &Invalid) -> PartitionProduceResponse {
+    let named = invalid.records.iter().map(|record| BatchIndexAndErrorMessage {
+        batch_index: record.index,
+        batch_index_error_message: Some(record.reason.as_str().into()),
+    });
+    PartitionProduceResponse {
+        record_errors: named.collect(),
+        ..refusal(index, Code::from(invalid), Some(invalid.reason.as_str().into()))
+    }
+}
+
+fn refused(index: i32, code: Code, why: Option<Text>) -> Row {
+    Row::Refused(Box::new(refusal(index, code, why)))
+}
+
+fn refusal(index: i32, code: Code, why: Option<Text>) -> PartitionProduceResponse {
+    PartitionProduceResponse {
+        index,
+        error_code: code.code(),
+        base_offset: -1,
+        error_message: why,
+        ..PartitionProduceResponse::default()
+    }
+}
+
+fn stopped() -> Answer {
+    Answer::Close("the node stops".to_owned())
+}
+
+/// acks=0: nothing is said, unless a batch was refused. Then the connection is closed, as Kafka
+/// does, so that the client looks again who leads.
+async fn silence(topics: Vec<Rows>) -> Answer {
+    for row in topics.into_iter().flat_map(|topic| topic.rows) {
+        match row {
+            Row::Refused(response) => {
+                return Answer::Close(format!(
+                    "a batch without acknowledgement has error {}",
+                    response.error_code
+                ));
+            }
+            Row::Asked { asked, .. } => {
+                if let Ok(Outcome::Partition(PartitionOutcome::Refused(refusal))) = asked.await {
+                    return Answer::Close(format!(
+                        "a batch without acknowledgement was refused: {refusal:?}"
+                    ));
+                }
+            }
+        }
+    }
+    Answer::Silence
+}
+
+async fn finish(node: Arc<Node>, topics: Vec<Rows>) -> Answer {
+    let mut responses = Vec::with_capacity(topics.len());
+    for Rows { name, id, rows } in topics {
+        let mut partition_responses = Vec::with_capacity(rows.len());
+        for row in rows {
+            let response = match row {
+                Row::Refused(response) => *response,
+                Row::Asked { index, asked, log } => match asked.await {
+                    Ok(Outcome::Partition(outcome)) => respond(&node, index, &log, &outcome),
+                    Ok(other) => unreachable!("a partition answers as one, not with {other:?}"),
+                    Err(Stopped) => return stopped(),
+                },
+            };
+            partition_responses.push(response);
+        }
+        responses.push(TopicProduceResponse { name, topic_id: id, partition_responses });
+    }
+    let response = ProduceResponse { responses, ..ProduceResponse::default() };
+    Answer::Send(response.into(), None)
+}
+
+fn respond(
+    node: &Node,
+    index: i32,
+    log: &LogHandle,
+    outcome: &PartitionOutcome,
+) -> PartitionProduceResponse {
+    match outcome {
+        PartitionOutcome::Produced { base, append_time, log_start } => PartitionProduceResponse {
+            index,
+            base_offset: base.0,
+            log_append_time_ms: append_time.unwrap_or(Timestamp::NONE).millis(),
+            log_start_offset: log_start.0,
+            ..PartitionProduceResponse::default()
+        },
+        PartitionOutcome::Refused(refused) => {
+            let mut response = refusal(index, Code::from(refused), Some(sentence(refused).into()));
+            if matches!(refused, Refusal::NotLeader) {
+                let leader_epoch = log.view().leader_epoch.0;
+                response.current_leader = LeaderIdAndEpoch { leader_id: node.id.0, leader_epoch };
+            }
+            response
+        }
+        other => unreachable!("a produce is not answered with {other:?}"),
+    }
+}
+
+fn sentence(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::OutOfOrderSequence { producer, expected, found } => format!(
+            "producer {producer} sent sequence number {found} where {expected} is due: a batch \
+             before it is missing"
+        ),
+        Refusal::StaleProducerEpoch { producer, current } => {
+            format!("producer {producer} was replaced: its epoch is {current} by now")
+        }
+        other => format!("{other:?}"),
+    }
+}

@@ -1,0 +1,62 @@
+//! InitProducerId: ids for idempotent producers, out of blocks that the controller hands to this
+//! node. An id is given once, for all time.
+
+use std::sync::Arc;
+
+use quorate_core::controller::interface::{Input, Outcome};
+use quorate_core::id::ProducerId;
+use quorate_net::kafka::error::Code;
+use quorate_net::kafka::messages::{InitProducerIdRequest, InitProducerIdResponse};
+use tokio::sync::Mutex;
+
+use super::topics::ask;
+use crate::driver::ask::Stopped;
+use crate::node::Node;
+
+/// The ids that this node may still give.
+#[derive(Debug, Default)]
+pub(crate) struct ProducerIds {
+    /// From the first to below the second. Held while the next block is asked for, so that
+    /// waiting producers do not ask for a block each.
+    block: Mutex<(i64, i64)>,
+}
+
+pub(crate) async fn init(
+    node: &Arc<Node>,
+    request: &InitProducerIdRequest,
+) -> Result<InitProducerIdResponse, Stopped> {
+    if request.transactional_id.is_some() {
+        // Not retriable, and shown to the user by every client: there is nothing to wait for.
+        return Ok(failure(Code::TransactionalIdAuthorizationFailed));
+    }
+    let mut block = node.producer_ids.block.lock().await;
+    if block.0 >= block.1 {
+        let node_id = node.id;
+        let outcome =
+            ask(node, |request| Input::AllocateProducerIds { request, node: node_id }).await?;
+        match outcome {
+            Outcome::ProducerIds { first, end } => *block = (first.0, end.0),
+            Outcome::Refused(problem) => {
+                tracing::debug!(problem.message, "no producer ids");
+                // Clients try again on this one, whatever the reason was.
+                return Ok(failure(Code::CoordinatorLoadInProgress));
+            }
+            other => unreachable!("producer ids are allocated, not {other:?}"),
+        }
+    }
+    let id = ProducerId(block.0);
+    block.0 += 1;
+    Ok(InitProducerIdResponse {
+        producer_id: id.0,
+        producer_epoch: 0,
+        ..InitProducerIdResponse::default()
+    })
+}
+
+fn failure(code: Code) -> InitProducerIdResponse {
+    InitProducerIdResponse {
+        error_code: code.code(),
+        producer_epoch: -1,
+        ..InitProducerIdResponse::default()
+    }
+}

@@ -1,0 +1,131 @@
+//! DeleteRecords and OffsetForLeaderEpoch: asked of the partition's machine.
+
+use std::sync::Arc;
+
+use quorate_core::id::{LeaderEpoch, Offset};
+use quorate_core::partition::interface::{Input, Outcome};
+use quorate_core::shard::interface::{Input as ShardInput, Outcome as ShardOutcome};
+use quorate_net::kafka::error::Code;
+use quorate_net::kafka::messages::delete_records::{
+    DeleteRecordsPartitionResult, DeleteRecordsTopicResult,
+};
+use quorate_net::kafka::messages::offset_for_leader_epoch::{
+    EpochEndOffset, OffsetForLeaderPartition, OffsetForLeaderTopicResult,
+};
+use quorate_net::kafka::messages::{
+    DeleteRecordsRequest, DeleteRecordsResponse, OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+};
+
+use super::fetch::read::epoch_code;
+use crate::catalog::log::LogHandle;
+use crate::catalog::{Log, Topic};
+use crate::driver::ask::{Asked, Stopped, Withdrawal};
+use crate::node::Node;
+
+/// The offset that means: all that is readable.
+const HIGH_WATERMARK: i64 = -1;
+
+fn find(topic: Option<&Topic>, index: i32) -> Result<&Arc<LogHandle>, Code> {
+    let partition = topic.and_then(|topic| topic.partition(index));
+    match &partition.ok_or(Code::UnknownTopicOrPartition)?.log {
+        Log::Open(log) => Ok(log),
+        Log::Offline => Err(Code::KafkaStorageError),
+    }
+}
+
+async fn outcome(asked: Asked) -> Result<Outcome, Stopped> {
+    match asked.await? {
+        ShardOutcome::Partition(outcome) => Ok(outcome),
+        other => unreachable!("a partition answers as one, not with {other:?}"),
+    }
+}
+
+pub(crate) async fn delete_records(
+    node: &Arc<Node>,
+    request: DeleteRecordsRequest,
+) -> Result<DeleteRecordsResponse, Stopped> {
+    let mut topics = Vec::with_capacity(request.topics.len());
+    for topic in request.topics {
+        let found = node.catalog.topic_named(&topic.name);
+        let mut partitions = Vec::with_capacity(topic.partitions.len());
+        for asked in topic.partitions {
+            let done = match find(found.as_deref(), asked.partition_index) {
+                Ok(log) => delete(log, asked.offset).await?,
+                Err(code) => Err(code),
+            };
+            partitions.push(DeleteRecordsPartitionResult {
+                partition_index: asked.partition_index,
+                low_watermark: done.map_or(-1, |start| start.0),
+                error_code: done.err().unwrap_or(Code::None).code(),
+            });
+        }
+        topics.push(DeleteRecordsTopicResult { name: topic.name, partitions });
+    }
+    Ok(DeleteRecordsResponse { topics, ..DeleteRecordsResponse::default() })
+}
+
+async fn delete(log: &LogHandle, offset: i64) -> Result<Result<Offset, Code>, Stopped> {
+    let before = match offset {
+        HIGH_WATERMARK => None,
+        offset if offset < 0 => return Ok(Err(Code::OffsetOutOfRange)),
+        offset => Some(Offset(offset)),
+    };
+    let partition = log.partition;
+    let input = |request| {
+        let input = Input::DeleteRecords { request, before };
+        ShardInput::Partition { partition, input }
+    };
+    Ok(match outcome(log.shard.ask(Withdrawal::Never, input).await?).await? {
+        Outcome::RecordsDeleted { log_start } => Ok(log_start),
+        Outcome::Refused(refusal) => Err(Code::from(&refusal)),
+        other => unreachable!("records are deleted, not {other:?}"),
+    })
+}
+
+pub(crate) async fn offset_for_leader_epoch(
+    node: &Arc<Node>,
+    request: OffsetForLeaderEpochRequest,
+) -> Result<OffsetForLeaderEpochResponse, Stopped> {
+    let mut topics = Vec::with_capacity(request.topics.len());
+    for topic in request.topics {
+        let found = node.catalog.topic_named(&topic.topic);
+        let mut partitions = Vec::with_capacity(topic.partitions.len());
+        for asked in topic.partitions {
+            let mut row =
+                EpochEndOffset { partition: asked.partition, ..EpochEndOffset::default() };
+            match find(found.as_deref(), asked.partition) {
+                Ok(log) => match epoch_end(log, &asked).await? {
+                    Ok(Some((epoch, end))) => {
+                        row.leader_epoch = epoch.0;
+                        row.end_offset = end.0;
+                    }
+                    Ok(None) => {}
+                    Err(code) => row.error_code = code.code(),
+                },
+                Err(code) => row.error_code = code.code(),
+            }
+            partitions.push(row);
+        }
+        topics.push(OffsetForLeaderTopicResult { topic: topic.topic, partitions });
+    }
+    Ok(OffsetForLeaderEpochResponse { topics, ..OffsetForLeaderEpochResponse::default() })
+}
+
+type EpochEnd = Result<Option<(LeaderEpoch, Offset)>, Code>;
+
+async fn epoch_end(log: &LogHandle, asked: &OffsetForLeaderPartition) -> Result<EpochEnd, Stopped> {
+    if let Some(code) = epoch_code(asked.current_leader_epoch, &log.view()) {
+        return Ok(Err(code));
+    }
+    let (partition, epoch) = (log.partition, LeaderEpoch(asked.leader_epoch));
+    let input = |request| {
+        let input = Input::EpochEnd { request, epoch };
+        ShardInput::Partition { partition, input }
+    };
+    Ok(match outcome(log.shard.ask(Withdrawal::Never, input).await?).await? {
+        Outcome::EpochEnd { end } => Ok(end),
+        Outcome::Refused(refusal) => Err(Code::from(&refusal)),
+        other => unreachable!("an epoch has an end, not {other:?}"),
+    })
+}

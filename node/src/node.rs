@@ -1,0 +1,189 @@
+//! One node: its parts wired together at the start, and stopped in order at the end.
+//!
+//! Start: the data directory is taken and recovered, the metadata log is replayed into the
+//! controller, every log that it speaks of is opened, the node registers, and only then does the
+//! door open. Stop: the door shuts, what was begun is answered, every log writes down what a fast
+//! start needs, and the directory is marked as closed cleanly.
+
+mod close;
+mod start;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorate_core::controller::interface::Problem;
+use quorate_core::id::NodeId;
+use quorate_core::metadata::Address;
+use quorate_net::clock::Clock;
+
+use crate::catalog::Catalog;
+use crate::config::{ConfigError, NodeConfig};
+use crate::driver::ask::{ShardClient, Stopped};
+use crate::halt::Halt;
+use crate::listener::handle::fetch::sessions::FetchSessions;
+use crate::listener::handle::producer_id::ProducerIds;
+use crate::listener::permits::Pool;
+use crate::metrics::Metrics;
+use crate::storage::{LogError, OpenReport, Storage, StorageError};
+use crate::world::World;
+
+/// What requests need of their node.
+pub(crate) struct Node {
+    pub(crate) config: NodeConfig,
+    pub(crate) id: NodeId,
+    pub(crate) cluster: String,
+    /// What clients are told.
+    pub(crate) address: Address,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) catalog: Arc<Catalog>,
+    /// The controller's is the first.
+    pub(crate) shards: Vec<ShardClient>,
+    pub(crate) storage: Arc<Storage>,
+    /// Memory for answers with records.
+    pub(crate) answers: Pool,
+    pub(crate) fetch_sessions: FetchSessions,
+    pub(crate) producer_ids: ProducerIds,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl Node {
+    /// How long a client wants to wait, in milliseconds, within a limit.
+    #[allow(clippy::unused_self)]
+    pub(crate) fn patience(&self, millis: i32, max: Duration) -> Duration {
+        Duration::from_millis(u64::try_from(millis).unwrap_or(0)).min(max)
+    }
+}
+
+/// Starts a node and returns once it serves.
+///
+/// # Errors
+///
+/// Why it does not start, in a sentence. Nothing is left running.
+pub async fn run(config: NodeConfig, world: World) -> Result<RunningNode, NodeError> {
+    start::start(config, world).await
+}
+
+/// A node that serves. Dropping it is a kill: what is not durable may be lost, as with the
+/// process.
+pub struct RunningNode {
+    node: Arc<Node>,
+    address: SocketAddr,
+    report: OpenReport,
+    halt: Arc<Halt>,
+    running: close::Running,
+}
+
+impl RunningNode {
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The cluster's id.
+    #[must_use]
+    pub fn cluster(&self) -> &str {
+        &self.node.cluster
+    }
+
+    /// What the storage engine found at the start.
+    #[must_use]
+    pub fn report(&self) -> &OpenReport {
+        &self.report
+    }
+
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.node.metrics
+    }
+
+    /// Bytes that requests and answers hold at this moment, within `request.memory_max` and
+    /// `request.answer_memory_max`.
+    #[must_use]
+    pub fn memory_held(&self) -> (usize, usize) {
+        (self.running.shared.pools.taken(), self.node.answers.taken())
+    }
+
+    /// Completes with the reason if the node must not go on: its disk failed it.
+    pub async fn halted(&self) -> String {
+        self.halt.halted().await
+    }
+
+    /// Stops gracefully: answers what was begun, within `node.stop_timeout`, and closes all logs.
+    ///
+    /// # Errors
+    ///
+    /// What kept the data directory from being closed cleanly. All that was answered is there.
+    pub async fn shutdown(self) -> Result<(), NodeError> {
+        close::close(&self).await
+    }
+}
+
+impl Drop for RunningNode {
+    fn drop(&mut self) {
+        self.running.cut(&self.node);
+    }
+}
+
+impl fmt::Debug for RunningNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningNode").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Why a node does not start, or does not stop as it should.
+#[derive(Debug)]
+pub enum NodeError {
+    Config(ConfigError),
+    Storage(StorageError),
+    /// The metadata log is not what was written.
+    Metadata(LogError),
+    Listen {
+        address: SocketAddr,
+        error: io::Error,
+    },
+    /// The controller does not take this node.
+    Refused(Problem),
+    Halted(String),
+    /// Something that was waited for has ended.
+    Stopped,
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Storage(error) => error.fmt(f),
+            Self::Metadata(error) => write!(f, "the metadata log: {error}"),
+            Self::Listen { address, error } => write!(f, "cannot listen on {address}: {error}"),
+            Self::Refused(problem) => {
+                write!(f, "the cluster does not take this node: {}", problem.message)
+            }
+            Self::Halted(reason) => write!(f, "the node halted: {reason}"),
+            Self::Stopped => f.write_str("the node was stopped"),
+        }
+    }
+}
+
+impl std::error::Error for NodeError {}
+
+impl From<ConfigError> for NodeError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl From<StorageError> for NodeError {
+    fn from(error: StorageError) -> Self {
+        Self::Storage(error)
+    }
+}
+
+impl From<Stopped> for NodeError {
+    fn from(_: Stopped) -> Self {
+        Self::Stopped
+    }
+}

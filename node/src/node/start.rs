@@ -1,0 +1,333 @@
+//! The start of a node, step by step.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorate_core::controller;
+use quorate_core::controller::interface::{Input, Outcome, ProblemKind, RegisterNode};
+use quorate_core::id::{LeaderEpoch, NodeId, PartitionId};
+use quorate_core::metadata::Address;
+use quorate_core::partition::interface::{Assignment, PartitionConfig};
+use quorate_core::rng::Rng;
+use quorate_core::shard::Shard;
+use quorate_core::shard::interface::{
+    Input as ShardInput, Limits, Open, Outcome as ShardOutcome, Role,
+};
+use quorate_core::{group, partition};
+use quorate_net::transport::Listener;
+
+use super::close::Running;
+use super::{Node, NodeError, RunningNode};
+use crate::catalog::Catalog;
+use crate::catalog::keeper::{Keeper, News};
+use crate::catalog::log::LogHandle;
+use crate::config::{NodeConfig, split_address};
+use crate::driver::ask::{ShardClient, Withdrawal};
+use crate::driver::lane::Lanes;
+use crate::driver::{self, Command, Surroundings};
+use crate::halt::Halt;
+use crate::listener;
+use crate::listener::handle::Handlers;
+use crate::listener::handle::fetch::sessions::FetchSessions;
+use crate::listener::handle::producer_id::ProducerIds;
+use crate::listener::permits::{Pool, RequestPools};
+use crate::listener::session::{Limits as SessionLimits, Shared};
+use crate::listener::stop::Stop;
+use crate::metrics::Metrics;
+use crate::storage::{Identity, Storage, StorageConfig};
+use crate::world::World;
+
+/// How long the controller is given before it is asked again whether it has read its log.
+const ASK_AGAIN: Duration = Duration::from_millis(2);
+
+pub(super) async fn start(config: NodeConfig, world: World) -> Result<RunningNode, NodeError> {
+    config.check()?;
+    let began = world.clock.now().monotonic;
+    let mut rng = Rng::new(world.seed);
+    let id = NodeId(config.node.id);
+    let lanes = Arc::new(Lanes::new(shard_count(&config)));
+    let identity = Identity { cluster: rng.bytes(), node: id, directory: rng.bytes() };
+    let completions = Arc::clone(&lanes) as Arc<_>;
+    let (storage, report) =
+        Storage::open(Arc::clone(&world.disk), storage_config(&config, identity), completions)
+            .await?;
+    let storage = Arc::new(storage);
+    let listener = listen(&config, &world).await?;
+    let local = listener.local_address();
+    let address = advertised(&config, local);
+    let (halt, metrics, news) = (Arc::default(), Arc::new(Metrics::default()), Arc::default());
+    let machinery = Machinery { config: &config, world: &world, storage: &storage, lanes: &lanes };
+    let shards = machinery.shards(&mut rng, &halt, &metrics, &news);
+    let node = Arc::new(Node {
+        id,
+        cluster: cluster_name(report.identity.cluster),
+        address,
+        clock: Arc::clone(&world.clock),
+        catalog: Arc::new(Catalog::default()),
+        shards,
+        storage,
+        answers: Pool::new(config.request.answer_memory_max),
+        fetch_sessions: FetchSessions::new(
+            config.fetch.sessions_max,
+            config.fetch.session_partitions_max,
+            config.fetch.session_idle,
+            rng.u64(),
+        ),
+        producer_ids: ProducerIds::default(),
+        metrics,
+        config,
+    });
+    let running = Running::new(shared(&node), Arc::clone(&news));
+    let started = RunningNode { node, address: local, report, halt, running };
+    // From here on, an error drops `started`, which stops what runs.
+    let node = &started.node;
+    tokio::spawn(keeper(node, news, &started.halt).run());
+    tokio::select! {
+        biased;
+        reason = started.halt.halted() => return Err(NodeError::Halted(reason)),
+        joined = join(node, rng.u64()) => joined?,
+    }
+    remove_strays(node).await?;
+    let Running { shared, sessions, .. } = &started.running;
+    let connections_max = node.config.network.connections_max;
+    tokio::spawn(listener::listen(
+        listener,
+        connections_max,
+        Arc::clone(shared),
+        Arc::clone(sessions),
+    ));
+    let took = world.clock.now().monotonic.saturating_since(began);
+    tracing::info!(%id, address = %local, cluster = node.cluster, ?took, "the node serves");
+    Ok(started)
+}
+
+fn shard_count(config: &NodeConfig) -> usize {
+    match config.node.shards {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        shards => shards,
+    }
+}
+
+fn storage_config(config: &NodeConfig, identity: Identity) -> StorageConfig {
+    let settings = &config.storage;
+    let defaults = StorageConfig::new(&config.node.data, identity);
+    StorageConfig {
+        ephemeral: settings.ephemeral,
+        queue_writes_max: settings.queue_max,
+        group_bytes_max: settings.group_bytes_max,
+        direct_bytes_min: defaults.direct_bytes_min.min(settings.journal_file_bytes / 4 * 3),
+        journal_file_bytes: settings.journal_file_bytes,
+        journal_files_max: settings.journal_files_max,
+        checkpoint_bytes: settings.checkpoint_bytes,
+        batch_bytes_max: defaults.batch_bytes_max.max(config.request.bytes_max as u64),
+        open_files_max: settings.open_files_max,
+        ..defaults
+    }
+}
+
+async fn listen(config: &NodeConfig, world: &World) -> Result<Box<dyn Listener>, NodeError> {
+    let address = config.network.listen;
+    world.network.listen(address).await.map_err(|error| NodeError::Listen { address, error })
+}
+
+/// What clients are told; without a setting, where the node listens.
+fn advertised(config: &NodeConfig, local: SocketAddr) -> Address {
+    let advertise = config.network.advertise.as_deref().and_then(split_address);
+    match advertise {
+        Some((host, port)) => Address { host: host.to_owned(), port },
+        // An address that stands for all of them cannot be connected to from elsewhere; from here
+        // it can, by the name of this host's own.
+        None if local.ip().is_unspecified() => {
+            Address { host: "localhost".to_owned(), port: local.port() }
+        }
+        None => Address { host: local.ip().to_string(), port: local.port() },
+    }
+}
+
+/// Kafka writes a cluster's id as 22 characters of URL-safe base64.
+fn cluster_name(id: [u8; 16]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let bits = u128::from_be_bytes(id);
+    let letters = (0..22).map(|place: u32| {
+        let shift = 122_i64 - 6 * i64::from(place);
+        let six = if shift >= 0 { bits >> shift } else { bits << -shift };
+        char::from(LETTERS[(six & 63) as usize])
+    });
+    letters.collect()
+}
+
+struct Machinery<'a> {
+    config: &'a NodeConfig,
+    world: &'a World,
+    storage: &'a Storage,
+    lanes: &'a Lanes,
+}
+
+impl Machinery<'_> {
+    fn shards(
+        &self,
+        rng: &mut Rng,
+        halt: &Arc<Halt>,
+        metrics: &Arc<Metrics>,
+        news: &Arc<News>,
+    ) -> Vec<ShardClient> {
+        let limits = limits(self.config);
+        let start = |index| {
+            let id = NodeId(self.config.node.id);
+            let shard = Shard::new(id, limits.clone(), rng.u64());
+            let news = Arc::clone(news);
+            let around = Surroundings {
+                clock: Arc::clone(&self.world.clock),
+                writes: self.storage.writer(),
+                lane: self.lanes.lane(index),
+                committed: Arc::new(move |records| news.tell(records)),
+                halt: Arc::clone(halt),
+                metrics: Arc::clone(metrics),
+                batch_max: self.config.node.shard_batch_max,
+            };
+            driver::start(shard, around, self.config.node.shard_inbox_max)
+        };
+        (0..shard_count(self.config)).map(start).collect()
+    }
+}
+
+fn limits(config: &NodeConfig) -> Limits {
+    let (topic, group) = (&config.topic, &config.group);
+    Limits {
+        partition: partition::interface::Limits::default(),
+        group: group::interface::GroupLimits {
+            session_timeout_min: group.session_timeout_min,
+            session_timeout_max: group.session_timeout_max,
+            initial_rebalance_delay: group.initial_rebalance_delay,
+            group_members_max: group.members_max,
+            groups_max: group.groups_max,
+            offset_metadata_bytes_max: group.offset_metadata_bytes_max,
+            offsets_retention: group.offsets_retention,
+            ..group::interface::GroupLimits::default()
+        },
+        controller: controller::interface::Limits {
+            partitions_max: topic.partitions_max,
+            partitions_default: topic.partitions,
+            replication_default: (topic.replication > 0).then_some(topic.replication),
+            ..controller::interface::Limits::default()
+        },
+    }
+}
+
+fn shared(node: &Arc<Node>) -> Arc<Shared> {
+    let (network, request) = (&node.config.network, &node.config.request);
+    Arc::new(Shared {
+        serve: Arc::new(Handlers { node: Arc::clone(node) }),
+        clock: Arc::clone(&node.clock),
+        pools: RequestPools::new(request.memory_max),
+        stop: Arc::new(Stop::default()),
+        metrics: Arc::clone(&node.metrics),
+        limits: SessionLimits {
+            frame_bytes_max: request.bytes_max,
+            in_flight_max: network.in_flight_max,
+            idle_timeout: network.idle_timeout,
+            receive_timeout: network.receive_timeout,
+            send_timeout: network.send_timeout,
+            request_time_max: request.time_max,
+        },
+    })
+}
+
+fn keeper(node: &Arc<Node>, news: Arc<News>, halt: &Arc<Halt>) -> Keeper {
+    Keeper {
+        news,
+        catalog: Arc::clone(&node.catalog),
+        storage: Arc::clone(&node.storage),
+        shards: node.shards.clone(),
+        halt: Arc::clone(halt),
+        uncompressed_bytes_max: node.config.request.uncompressed_bytes_max,
+    }
+}
+
+/// Opens the metadata log, waits until the controller has read it, and registers this node. Then
+/// all that the log speaks of is open.
+async fn join(node: &Arc<Node>, incarnation: u64) -> Result<(), NodeError> {
+    open_metadata(node).await?;
+    let register = RegisterNode {
+        request: quorate_core::id::RequestId(0),
+        node: node.id,
+        incarnation,
+        cluster: node.cluster.clone(),
+        address: node.address.clone(),
+        rack: node.config.node.rack.clone(),
+    };
+    loop {
+        let register = register.clone();
+        let input = |request| {
+            ShardInput::Controller(Input::RegisterNode(RegisterNode { request, ..register }))
+        };
+        match node.shards[0].ask(Withdrawal::Never, input).await?.await? {
+            ShardOutcome::Controller(Outcome::NodeRegistered) => break,
+            ShardOutcome::Controller(Outcome::Refused(problem)) => match problem.kind {
+                ProblemKind::Loading | ProblemKind::NotAvailable | ProblemKind::Busy => {
+                    node.clock.sleep(ASK_AGAIN).await;
+                }
+                _ => return Err(NodeError::Refused(problem)),
+            },
+            other => unreachable!("a node is registered, not {other:?}"),
+        }
+    }
+    node.catalog.until_registered(node.id, incarnation).await;
+    Ok(())
+}
+
+async fn open_metadata(node: &Arc<Node>) -> Result<(), NodeError> {
+    let partition = PartitionId::METADATA;
+    let (recovered, reader) =
+        node.storage.open_log(partition).await.map_err(NodeError::Metadata)?;
+    let range = (recovered.log_start, recovered.end);
+    let shard = node.shards[0].clone();
+    let log = Arc::new(LogHandle::new(partition, shard.clone(), reader, range));
+    // Decisions are never forgotten.
+    let config = PartitionConfig {
+        retention_time: None,
+        retention_bytes: None,
+        delete: false,
+        ..PartitionConfig::default()
+    };
+    let assignment = Assignment {
+        leader_epoch: LeaderEpoch(0),
+        leader: Some(node.id),
+        replicas: vec![node.id],
+        in_sync: vec![node.id],
+    };
+    let open = Box::new(Open { partition, role: Role::Metadata, recovered, config, assignment });
+    shard.tell(Command::Open { log, open }).await?;
+    Ok(())
+}
+
+/// Logs of topics whose deletion was decided and whose files a crash left behind.
+async fn remove_strays(node: &Node) -> Result<(), NodeError> {
+    for partition in node.storage.logs().await? {
+        let known = partition == PartitionId::METADATA
+            || node
+                .catalog
+                .topic(partition.topic)
+                .is_some_and(|topic| topic.partition(partition.index).is_some());
+        if !known {
+            tracing::info!(%partition, "a deleted topic's log is removed");
+            node.storage.remove_log(partition).await?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_are_named_as_kafka_does() {
+        assert_eq!(cluster_name([0; 16]), "AAAAAAAAAAAAAAAAAAAAAA");
+        assert_eq!(cluster_name([0xff; 16]), "_____________________w");
+        let mut one = [0; 16];
+        one[15] = 1;
+        assert_eq!(cluster_name(one), "AAAAAAAAAAAAAAAAAAAAAQ");
+    }
+}

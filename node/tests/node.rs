@@ -1,0 +1,37 @@
+//! A node on loopback, asked through our own client: what a first user does.
+
+#[path = "node/house.rs"]
+mod house;
+
+use house::{assert_values, client, consume, in_directory, in_memory, produce};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_produced_is_consumed() {
+    let node = in_memory(&[]).await;
+    let client = client(&node);
+    let receipts = produce(&client, "orders", 0..500).await;
+    assert_eq!(receipts.last().unwrap().offset.map(|offset| offset.0), Some(499));
+    let records = consume(&client, "orders", 500).await;
+    assert_eq!(records.len(), 500);
+    assert_values(&records);
+    node.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_keeps_what_was_answered() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = None;
+    for life in 0..3 {
+        let node = in_directory(directory.path(), life).await;
+        let client = client(&node);
+        let from = life as usize * 100;
+        produce(&client, "orders", from..from + 100).await;
+        let records = consume(&client, "orders", from + 100).await;
+        assert_values(&records);
+        assert_eq!(cluster.get_or_insert_with(|| node.cluster().to_owned()), node.cluster());
+        assert!(node.report().clean, "life {life} began after a clean stop");
+        if life < 2 {
+            node.shutdown().await.unwrap();
+        }
+    }
+}
