@@ -149,3 +149,6 @@ impl Client {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
