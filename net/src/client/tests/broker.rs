@@ -151,7 +151,7 @@ impl Cluster {
 
 impl State {
     fn version_max(&self, key: ApiKey) -> i16 {
-        self.versions_max.get(&key).copied().unwrap_or(*key.versions().end())
+        self.versions_max.get(&key).copied().unwrap_or_else(|| *key.versions().end())
     }
 
     fn api_versions(&self) -> m::ApiVersionsResponse {
