@@ -1,15 +1,16 @@
 //! The recorded stories of the machines: `scripts/<machine>/<story>`.
 
-mod support {
-    pub(crate) mod log;
-    pub(crate) mod partition;
-    pub(crate) mod script;
-}
+#[path = "support/log.rs"]
+mod log;
+#[path = "support/partition.rs"]
+mod partition;
+#[path = "support/script.rs"]
+mod script;
 
-use support::partition::PartitionStage;
-use support::script::run_all;
+use partition::PartitionStage;
+use script::run_all;
 
 #[test]
-fn partition() {
+fn one_replica() {
     run_all("partition", || Box::new(PartitionStage::new()));
 }

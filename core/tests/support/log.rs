@@ -10,7 +10,7 @@ use quorate_core::segment::frame::FRAME_HEADER_BYTES;
 
 /// Operations since the newest snapshot but one, and those in flight.
 #[derive(Debug, Default)]
-pub struct Log {
+pub(crate) struct Log {
     /// What stood before `done`.
     before: Recovered,
     done: Vec<LogOp>,
@@ -21,20 +21,20 @@ pub struct Log {
 
 impl Log {
     /// A log as it was recovered.
-    pub fn new(recovered: Recovered) -> Self {
+    pub(crate) fn new(recovered: Recovered) -> Self {
         Self { before: recovered.clone(), folded: recovered, ..Self::default() }
     }
 
-    pub fn write(&mut self, write: WriteId, op: LogOp) {
+    pub(crate) fn write(&mut self, write: WriteId, op: LogOp) {
         self.in_flight.push_back((write, op));
     }
 
-    pub fn in_flight(&self) -> usize {
+    pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
 
     /// The next `count` operations are done; the last one's id, if there is one.
-    pub fn complete(&mut self, count: usize) -> Option<WriteId> {
+    pub(crate) fn complete(&mut self, count: usize) -> Option<WriteId> {
         let mut through = None;
         for (write, op) in self.in_flight.drain(..count) {
             fold(&mut self.folded, &op);
@@ -48,22 +48,22 @@ impl Log {
         through
     }
 
-    pub fn next_write(&self) -> Option<WriteId> {
+    pub(crate) fn next_write(&self) -> Option<WriteId> {
         self.in_flight.front().map(|&(write, _)| write)
     }
 
     /// The fold over all that is done, without any snapshot.
-    pub fn folded(&self) -> &Recovered {
+    pub(crate) fn folded(&self) -> &Recovered {
         &self.folded
     }
 
     /// What a recovery finds after a crash: the newest snapshot and what follows it.
-    pub fn recover(&self) -> Recovered {
+    pub(crate) fn recover(&self) -> Recovered {
         newest_snapshot(&self.before, &self.done)
     }
 
     /// As `recover`, if the newest snapshot cannot be read.
-    pub fn recover_from_older_snapshot(&self) -> Recovered {
+    pub(crate) fn recover_from_older_snapshot(&self) -> Recovered {
         let mut state = self.before.clone();
         for op in &self.done {
             fold(&mut state, op);
@@ -98,7 +98,7 @@ fn fold(state: &mut Recovered, op: &LogOp) {
 }
 
 /// Whether `rebuilt` is what `live` was: the same but for producers that `live` let expire.
-pub fn agrees(rebuilt: &Recovered, live: &Recovered) -> bool {
+pub(crate) fn agrees(rebuilt: &Recovered, live: &Recovered) -> bool {
     let mut same = rebuilt.clone();
     same.producers = live.producers.clone();
     let all_known = live.producers.iter().all(|(id, producer)| {

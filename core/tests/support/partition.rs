@@ -19,10 +19,10 @@ use super::log::{Log, agrees};
 use super::script::{Command, Stage, millis};
 
 /// Where the wall clock of every script begins: 2026-01-01.
-pub const WALL_START: i64 = 1_767_225_600_000;
+pub(crate) const WALL_START: i64 = 1_767_225_600_000;
 
 /// A replica, its log, and clocks that move when told to.
-pub struct PartitionStage {
+pub(crate) struct PartitionStage {
     now: Now,
     replica: Option<Replica>,
     log: Log,
@@ -34,7 +34,7 @@ pub struct PartitionStage {
 }
 
 impl PartitionStage {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             now: Now { monotonic: Instant::ZERO, wall: Timestamp(WALL_START) },
             replica: None,
@@ -93,7 +93,8 @@ impl PartitionStage {
             }
             Effect::Publish(view) => {
                 let before = std::mem::replace(&mut self.shown, *view);
-                let same = ReadView { end: before.end, max_timestamp: before.max_timestamp, ..*view };
+                let same =
+                    ReadView { end: before.end, max_timestamp: before.max_timestamp, ..*view };
                 if same == before { Ok(()) } else { writeln!(out, "{}", show_view(view)) }
             }
             Effect::Halt { reason } => writeln!(out, "halt {reason:?}"),
@@ -297,7 +298,7 @@ fn batch(command: &Command<'_>, wall: Timestamp) -> Batch {
     builder.build()
 }
 
-pub fn show_op(write: WriteId, op: &LogOp) -> String {
+pub(crate) fn show_op(write: WriteId, op: &LogOp) -> String {
     match op {
         LogOp::Append { batch, .. } => {
             let header = batch.header();
@@ -319,12 +320,15 @@ pub fn show_op(write: WriteId, op: &LogOp) -> String {
     }
 }
 
-pub fn show_view(view: &ReadView) -> String {
+pub(crate) fn show_view(view: &ReadView) -> String {
     let lead = if view.is_leader { "" } else { " not-leader" };
-    format!("publish e{} start={} hw={}{lead}", view.leader_epoch, view.log_start, view.high_watermark)
+    format!(
+        "publish e{} start={} hw={}{lead}",
+        view.leader_epoch, view.log_start, view.high_watermark
+    )
 }
 
-pub fn show_outcome(outcome: &Outcome) -> String {
+pub(crate) fn show_outcome(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Produced { base, append_time: None, .. } => format!("produced base={base}"),
         Outcome::Produced { base, append_time: Some(time), .. } => {

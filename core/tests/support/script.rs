@@ -7,15 +7,15 @@ use std::path::Path;
 use std::str::FromStr;
 
 /// What a script talks to.
-pub trait Stage {
+pub(crate) trait Stage {
     /// Carries out one command and says what came of it, a line an effect.
     fn run(&mut self, command: &Command<'_>) -> String;
 }
 
 /// `name word key=value`.
 #[derive(Clone, Debug)]
-pub struct Command<'a> {
-    pub name: &'a str,
+pub(crate) struct Command<'a> {
+    pub(crate) name: &'a str,
     words: Vec<&'a str>,
 }
 
@@ -26,33 +26,29 @@ impl<'a> Command<'a> {
     }
 
     /// The value of `key=value`.
-    pub fn value(&self, key: &str) -> Option<&'a str> {
+    pub(crate) fn value(&self, key: &str) -> Option<&'a str> {
         self.words.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
     }
 
     /// The value of `key=value`, read; panics if it cannot be read.
-    pub fn read<T: FromStr>(&self, key: &str) -> Option<T> {
+    pub(crate) fn read<T: FromStr>(&self, key: &str) -> Option<T> {
         let value = self.value(key)?;
         Some(value.parse().unwrap_or_else(|_| panic!("{key}={value}")))
     }
 
     /// Words without `=`, in order.
-    pub fn words(&self) -> impl Iterator<Item = &'a str> + '_ {
+    pub(crate) fn words(&self) -> impl Iterator<Item = &'a str> + '_ {
         self.words.iter().copied().filter(|word| !word.contains('='))
     }
 
     /// Words with `=`, in order.
-    pub fn pairs(&self) -> impl Iterator<Item = (&'a str, &'a str)> + '_ {
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&'a str, &'a str)> + '_ {
         self.words.iter().filter_map(|word| word.split_once('='))
-    }
-
-    pub fn has(&self, word: &str) -> bool {
-        self.words.contains(&word)
     }
 }
 
 /// Milliseconds from `5ms`, `5s`, `5m`, `5h`, `5d`.
-pub fn millis(text: &str) -> i64 {
+pub(crate) fn millis(text: &str) -> i64 {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '-');
     let number: i64 = text[..text.len() - unit.len()].parse().expect("a number and a unit");
     let factor = match unit {
@@ -67,7 +63,7 @@ pub fn millis(text: &str) -> i64 {
 }
 
 /// Runs every script of `directory`, each on a stage of its own.
-pub fn run_all(directory: &str, mut stage: impl FnMut() -> Box<dyn Stage>) {
+pub(crate) fn run_all(directory: &str, mut stage: impl FnMut() -> Box<dyn Stage>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts").join(directory);
     let entries = std::fs::read_dir(&path).expect("a directory of scripts");
     let mut scripts = entries.map(|entry| entry.expect("an entry").path()).collect::<Vec<_>>();
