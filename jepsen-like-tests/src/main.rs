@@ -56,8 +56,9 @@ enum What {
     },
     /// Hostile and unlucky clients.
     Robustness {
-        /// What the broker may keep resident, in MiB.
-        #[arg(long, default_value_t = 512)]
+        /// What the broker may keep resident, in MiB: the limits below and as much again as a
+        /// third of them for 10,000 connections and the code.
+        #[arg(long, default_value_t = 384)]
         bound: u64,
     },
     /// Time from exec to the first acknowledged record.
@@ -79,6 +80,14 @@ fn main() -> ExitCode {
         }
     }
 }
+
+/// Requests 128 MiB, answers 128 MiB, a batch at most 32 MiB after decompression.
+const MEMORY_LIMITS: [&str; 4] = [
+    "request.memory_max=134217728",
+    "request.bytes_max=67108864",
+    "request.answer_memory_max=134217728",
+    "request.uncompressed_bytes_max=33554432",
+];
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -131,6 +140,10 @@ fn run(arguments: &Arguments) -> Result<bool, Failure> {
             Ok(report.violations.is_empty())
         }
         What::Robustness { bound } => {
+            let mut recipe = recipe;
+            if recipe.kind == Kind::Quorate && recipe.settings.is_empty() {
+                recipe.settings = MEMORY_LIMITS.map(str::to_owned).into();
+            }
             let mut broker = start(&recipe)?;
             let report = robustness::run(&mut broker, bound << 20, say)?;
             println!("{report}");

@@ -29,7 +29,7 @@ pub struct Recipe {
     pub data: Option<PathBuf>,
     pub address: SocketAddr,
     pub log: PathBuf,
-    /// Further settings, `key=value`, in the broker's own language.
+    /// Further settings, `key=value`, in the broker's own language (ours: `section.key`).
     pub settings: Vec<String>,
     /// The only core it may use.
     pub core: Option<u32>,
@@ -73,6 +73,12 @@ impl Recipe {
             None => Command::new(program),
         };
         command.args(arguments);
+        if self.kind == Kind::Quorate {
+            for (key, value) in self.settings.iter().filter_map(|setting| setting.split_once('=')) {
+                let name = key.to_uppercase().replace('.', "__");
+                command.env(format!("QUORATE_{name}"), value);
+            }
+        }
         command
     }
 
@@ -85,9 +91,6 @@ impl Recipe {
                 match &self.data {
                     Some(data) => arguments.extend(["--data".into(), data.into()]),
                     None => arguments.push("--ephemeral".into()),
-                }
-                for setting in &self.settings {
-                    arguments.extend(["--set", setting].map(OsString::from));
                 }
                 (self.root.join("target/release/quorate"), arguments)
             }
