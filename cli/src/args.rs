@@ -1,5 +1,6 @@
 //! The command line: what can be asked, and the sentences of `--help`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,7 +10,14 @@ use crate::output::human::{parse_bytes, parse_count, parse_duration};
 
 /// A message queue that Kafka's clients use as it is.
 #[derive(Debug, Parser)]
-#[command(name = "quorate", version, propagate_version = true, max_term_width = 100)]
+#[command(
+    name = "quorate",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -18,6 +26,7 @@ pub(crate) struct Cli {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Everywhere")]
 pub(crate) struct Global {
     /// A node to ask, as host:port[,host:port...]
     #[arg(
@@ -42,8 +51,15 @@ pub(crate) struct Global {
     /// What to trace: a level, or module=level[,...]
     #[arg(long, global = true, value_name = "FILTER", env = "QUORATE_LOG", hide_env_values = true)]
     pub log: Option<String>,
-    /// How traces are written
-    #[arg(long, global = true, value_name = "FORM", default_value = "text", hide = true)]
+    /// How traces are written: text, json
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORM",
+        default_value = "text",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
     pub log_format: LogFormat,
 }
 
@@ -55,6 +71,10 @@ pub(crate) enum LogFormat {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Start a local node that is ready in less than a second
+    Up(UpArgs),
+    /// Run one node from its configuration file
+    Serve(ServeArgs),
     /// Create, look at and change topics
     #[command(subcommand)]
     Topic(TopicCommand),
@@ -62,12 +82,47 @@ pub(crate) enum Command {
     Produce(ProduceArgs),
     /// Print the records of a topic
     Consume(ConsumeArgs),
+    /// Look into the files of a node
+    #[command(subcommand)]
+    Log(LogCommand),
     /// Measure throughput and latency
     #[command(subcommand)]
     Bench(BenchCommand),
     /// Write shell completions and the manual
     #[command(subcommand)]
     Generate(GenerateCommand),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// How many nodes
+    #[arg(long, default_value_t = 1)]
+    pub nodes: u32,
+    /// Where the data are kept
+    #[arg(long, value_name = "DIRECTORY", default_value = "quorate-data")]
+    pub data: PathBuf,
+    /// Keep everything in memory; it is gone when the node stops
+    #[arg(long, conflicts_with = "data")]
+    pub ephemeral: bool,
+    /// How much memory that may take
+    #[arg(
+        long, value_name = "SIZE", value_parser = parse_bytes, default_value = "1GiB",
+        requires = "ephemeral"
+    )]
+    pub memory: u64,
+    /// Where clients connect; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9092")]
+    pub listen: SocketAddr,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// The configuration, a TOML file
+    #[arg(long, short, value_name = "FILE")]
+    pub config: PathBuf,
+    /// Say whether the configuration is valid, and do not start
+    #[arg(long)]
+    pub check: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -172,8 +227,12 @@ pub(crate) struct ProduceArgs {
     /// Print partition, offset and timestamp of each record
     #[arg(long)]
     pub receipts: bool,
-    /// How a line reads, in kcat's letters: %k key, %s value, %h headers, %p partition, %T timestamp
-    #[arg(long, short = 'f', value_name = "FORMAT", conflicts_with_all = ["key_delimiter", "json_lines"])]
+    /// How a line reads, in kcat's letters: %k key, %s value, %h headers, %p partition,
+    /// %T timestamp
+    #[arg(
+        long, short = 'f', value_name = "FORMAT",
+        conflicts_with_all = ["key_delimiter", "json_lines"]
+    )]
     pub format: Option<String>,
     /// A line is a JSON object as `consume -J` writes it
     #[arg(long = "json-lines", short = 'J', conflicts_with = "key_delimiter")]
@@ -212,8 +271,8 @@ pub(crate) struct ConsumeArgs {
     /// A JSON object a line, with kcat's names
     #[arg(long = "json-lines", short = 'J')]
     pub json_lines: bool,
-    /// All partitions in one order
-    #[arg(long, value_name = "ORDER")]
+    /// All partitions in one order: time (then partition, then offset)
+    #[arg(long, value_name = "ORDER", hide_possible_values = true)]
     pub merge: Option<Merge>,
     /// When a group's offsets are stored: after (what was written out), auto=TIME, none
     #[arg(long, default_value = "after", value_name = "WHEN", requires = "group")]
@@ -222,8 +281,20 @@ pub(crate) struct ConsumeArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Merge {
-    /// By timestamp, then partition, then offset
     Time,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogCommand {
+    /// Print the batches of a segment file
+    Inspect {
+        file: PathBuf,
+        /// With each record
+        #[arg(long)]
+        records: bool,
+    },
+    /// Check every checksum of a stopped node's data directory
+    Verify { directory: PathBuf },
 }
 
 #[derive(Debug, Subcommand)]

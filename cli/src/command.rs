@@ -4,8 +4,10 @@
 pub(crate) mod bench;
 pub(crate) mod consume;
 pub(crate) mod generate;
+pub(crate) mod log;
 pub(crate) mod produce;
 pub(crate) mod topic;
+pub(crate) mod up;
 
 use std::sync::Arc;
 use std::time::Duration;

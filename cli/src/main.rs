@@ -33,7 +33,12 @@ fn main() -> ExitCode {
 }
 
 fn start(cli: Cli, output: Output) -> Result<(), Failure> {
-    trace::start(&cli.global, false)?;
+    let usual = match cli.command {
+        Command::Serve(_) => "info",
+        Command::Up(_) => "warn",
+        _ => "off",
+    };
+    trace::start(&cli.global, usual)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -47,9 +52,12 @@ fn start(cli: Cli, output: Output) -> Result<(), Failure> {
 async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
     let context = Context::new(&cli.global, output);
     match cli.command {
+        Command::Up(args) => command::up::up(&context, args).await,
+        Command::Serve(args) => command::up::serve(&context, args).await,
         Command::Topic(topic) => command::topic::run(&context, topic).await,
         Command::Produce(args) => command::produce::run(&context, args).await,
         Command::Consume(args) => command::consume::run(&context, args).await,
+        Command::Log(log) => command::log::run(&context, log).await,
         Command::Bench(bench) => command::bench::run(&context, bench).await,
         Command::Generate(generate) => command::generate::run(&context, generate),
     }

@@ -8,13 +8,12 @@ use tracing_subscriber::EnvFilter;
 use crate::args::{Global, LogFormat};
 use crate::failure::Failure;
 
-/// Starts tracing to standard error.
+/// Starts tracing to standard error, `usual` unless something else was asked for.
 ///
 /// # Errors
 ///
 /// A filter that cannot be read.
-pub(crate) fn start(global: &Global, node: bool) -> Result<(), Failure> {
-    let usual = if node { "info" } else { "off" };
+pub(crate) fn start(global: &Global, usual: &str) -> Result<(), Failure> {
     let filter = global.log.as_deref().unwrap_or(usual);
     let filter = EnvFilter::builder().parse(filter).map_err(|error| {
         Failure::usage(format!("`{filter}` is no trace filter: {error}"))

@@ -23,7 +23,7 @@ fn cluster() -> Cluster {
 }
 
 fn client_of(cluster: &Cluster, bootstrap: &str) -> Client {
-    let clock = Arc::new(TestClock(tokio::time::Instant::now()));
+    let clock = Arc::new(TestClock::start());
     let config = ClientConfig {
         request_timeout: BRIEF,
         operation_timeout: Duration::from_secs(2),

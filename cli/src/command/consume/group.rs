@@ -117,8 +117,8 @@ impl Session {
         match self.member.poll(STEP).await? {
             Polled::Nothing => printer.flush()?,
             Polled::Assigned(partitions) => {
-                let member = self.member.member_id();
-                tracing::info!(?partitions, member, generation = ?self.member.generation(), "joined");
+                let (member, generation) = (self.member.member_id(), self.member.generation());
+                tracing::info!(?partitions, member, ?generation, "joined");
             }
             Polled::Revoked { lost: true, .. } => {
                 // Another member may have them already, and goes on from its own commits.

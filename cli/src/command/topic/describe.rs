@@ -152,11 +152,9 @@ fn acknowledgement(replicas: usize, least: usize, flush: Option<&str>) -> String
     let durable = flush == Some("durable");
     let least = least.clamp(1, replicas.max(1));
     match (replicas, durable) {
-        (0 | 1, true) => {
-            "An acknowledged record is on the disk of the one node that has it: it survives a crash \
-             and a power loss, not the loss of that disk."
-                .to_owned()
-        }
+        (0 | 1, true) => "An acknowledged record is on the disk of the one node that has it: it \
+                          survives a crash and a power loss, not the loss of that disk."
+            .to_owned(),
         (0 | 1, false) => {
             let way_out = way_out(flush, "the disk");
             format!(

@@ -24,7 +24,13 @@ pub(super) const TOPIC: &str = "orders";
 const ID: TopicId = TopicId([7; 16]);
 
 /// Real time, by the runtime's own clock.
-pub(super) struct TestClock(pub tokio::time::Instant);
+pub(super) struct TestClock(tokio::time::Instant);
+
+impl TestClock {
+    pub(super) fn start() -> Self {
+        Self(tokio::time::Instant::now())
+    }
+}
 
 impl Clock for TestClock {
     fn now(&self) -> quorate_core::time::Now {

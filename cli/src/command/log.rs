@@ -1,0 +1,312 @@
+//! `quorate log`: what stands in a segment, and whether a data directory is whole. It reads the
+//! files itself, so it works where a node does not start.
+
+mod walk;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use quorate_core::batch::Header;
+use quorate_core::id::{Offset, PartitionId};
+use quorate_core::segment::checkpoint::Marks;
+use quorate_core::segment::frame::{Frame, FrameHeader};
+use quorate_core::segment::{FileKind, parse_directory_name, parse_file_name};
+use quorate_net::client::records_of;
+use serde::Serialize;
+
+use self::walk::{Ending, walk};
+use super::Context;
+use crate::args::LogCommand;
+use crate::failure::{FAILED, Failure};
+use crate::output::human;
+use crate::output::table::Table;
+
+pub(crate) async fn run(context: &Context, command: LogCommand) -> Result<(), Failure> {
+    match command {
+        LogCommand::Inspect { file, records } => inspect(context, &file, records),
+        LogCommand::Verify { directory } => verify(context, &directory),
+    }
+}
+
+fn cannot_read(path: &Path) -> impl FnOnce(std::io::Error) -> Failure + '_ {
+    move |error| Failure::new(format!("{} cannot be read: {error}", path.display()))
+}
+
+/// A batch as it is shown.
+#[derive(Serialize)]
+struct Shown {
+    position: u64,
+    base_offset: i64,
+    last_offset: i64,
+    records: i32,
+    bytes: u64,
+    codec: &'static str,
+    leader_epoch: i32,
+    max_timestamp: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    producer: Option<Producer>,
+    levels: Vec<u8>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    contents: Vec<crate::record_json::JsonRecord>,
+}
+
+#[derive(Serialize)]
+struct Producer {
+    id: i64,
+    epoch: i16,
+    first_sequence: i32,
+}
+
+impl Shown {
+    fn new(position: u64, frame: &FrameHeader, header: &Header) -> Self {
+        let producer = header.producer_id();
+        let levels = (0..=9).filter(|&level| frame.levels.contains(level));
+        Self {
+            position,
+            base_offset: header.base_offset().0,
+            last_offset: header.last_offset().0,
+            records: header.record_count(),
+            bytes: frame.frame_bytes(),
+            codec: header.codec().name(),
+            leader_epoch: frame.leader_epoch.0,
+            max_timestamp: header.max_timestamp().0,
+            producer: producer.is_some().then(|| Producer {
+                id: producer.0,
+                epoch: header.producer_epoch().0,
+                first_sequence: header.base_sequence(),
+            }),
+            levels: levels.collect(),
+            contents: Vec::new(),
+        }
+    }
+
+    fn row(&self, table: &mut Table) {
+        let producer = self.producer.as_ref().map_or_else(
+            || "-".to_owned(),
+            |producer| format!("{}/{} #{}", producer.id, producer.epoch, producer.first_sequence),
+        );
+        let levels: Vec<String> = self.levels.iter().map(u8::to_string).collect();
+        table.row([
+            self.position.to_string(),
+            self.base_offset.to_string(),
+            self.last_offset.to_string(),
+            self.records.to_string(),
+            self.bytes.to_string(),
+            self.codec.to_owned(),
+            self.leader_epoch.to_string(),
+            self.max_timestamp.to_string(),
+            producer,
+            levels.join(","),
+        ]);
+    }
+}
+
+fn inspect(context: &Context, file: &Path, with_records: bool) -> Result<(), Failure> {
+    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let parsed = name(file).as_deref().and_then(parse_file_name);
+    let Some((base, FileKind::Segment)) = parsed else {
+        let failure = Failure::usage(format!("{} is no segment", file.display()));
+        return Err(failure.hint("segments are DATA/logs/TOPIC-PARTITION/OFFSET.segment"));
+    };
+    let partition = file
+        .canonicalize()
+        .ok()
+        .and_then(|path| path.parent().and_then(name))
+        .and_then(|name| parse_directory_name(&name))
+        .unwrap_or_default();
+    let mut shown = Vec::new();
+    let mut broken: Option<Failure> = None;
+    let ending = walk(file, partition, base, 0, |position, frame, header, bytes| {
+        let mut batch = Shown::new(position, frame, header);
+        if with_records {
+            match contents(partition, bytes) {
+                Ok(contents) => batch.contents = contents,
+                Err(failure) => broken = broken.take().or(Some(failure)),
+            }
+        }
+        shown.push(batch);
+    })
+    .map_err(cannot_read(file))?;
+    if context.output.json {
+        context.output.json(&shown)?;
+    } else {
+        print(context, partition, &shown)?;
+        let sentence = ending.sentence();
+        context.output.note(&context.output.notes.dim(&sentence));
+    }
+    match (ending, broken) {
+        (Ending::Untouched { .. }, None) => Ok(()),
+        (_, Some(failure)) => Err(failure),
+        (ending, None) => Err(Failure::new(format!("{}: {}", file.display(), ending.sentence()))),
+    }
+}
+
+/// The records of the frame that `bytes` begin with.
+fn contents(
+    partition: PartitionId,
+    bytes: &Bytes,
+) -> Result<Vec<crate::record_json::JsonRecord>, Failure> {
+    let Ok(Some(frame)) = Frame::decode(bytes) else { return Ok(Vec::new()) };
+    let records = records_of(&frame.batch, Offset::ZERO)?;
+    let topic = partition.topic.to_string();
+    let json = records
+        .iter()
+        .map(|record| crate::record_json::JsonRecord::new(&topic, partition.index, record));
+    Ok(json.collect())
+}
+
+fn print(context: &Context, partition: PartitionId, shown: &[Shown]) -> Result<(), Failure> {
+    let output = context.output;
+    output.note(&format!("topic id {}, partition {}", partition.topic, partition.index));
+    let mut table = Table::new(&[
+        "POSITION", "FIRST", "LAST", "RECORDS", "BYTES", "CODEC", "EPOCH", "NEWEST", "PRODUCER",
+        "LEVELS",
+    ]);
+    if shown.iter().all(|batch| batch.contents.is_empty()) {
+        shown.iter().for_each(|batch| batch.row(&mut table));
+        return output.table(&table);
+    }
+    for batch in shown {
+        let mut table = Table::new(&[
+            "POSITION", "FIRST", "LAST", "RECORDS", "BYTES", "CODEC", "EPOCH", "NEWEST",
+            "PRODUCER", "LEVELS",
+        ]);
+        batch.row(&mut table);
+        output.table(&table)?;
+        for record in &batch.contents {
+            let line = serde_json::to_string(record).map_err(std::io::Error::from)?;
+            output.line(&format!("  {line}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// What was found of one log.
+#[derive(Serialize)]
+struct Verified {
+    topic_id: String,
+    partition: i32,
+    segments: usize,
+    batches: u64,
+    records: i64,
+    bytes: u64,
+    whole: bool,
+    /// What is wrong, or how the log ends if it was not closed.
+    found: Option<String>,
+}
+
+fn verify(context: &Context, directory: &Path) -> Result<(), Failure> {
+    let logs = directory.join("logs");
+    if !logs.is_dir() {
+        let failure = Failure::usage(format!("{} is no data directory", directory.display()));
+        return Err(
+            failure.hint("it has no logs/ in it; `quorate up` keeps its own in quorate-data")
+        );
+    }
+    let durable = durable_bytes(directory)?;
+    let mut verified = Vec::new();
+    for log in sorted(&logs)? {
+        let name = log.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if let Some(partition) = parse_directory_name(&name) {
+            verified.push(verify_log(&log, partition, durable.get(&partition).copied())?);
+        }
+    }
+    let rotten = verified.iter().filter(|log| !log.whole).count();
+    if context.output.json {
+        context.output.json(&verified)?;
+    } else {
+        let headings = ["TOPIC ID", "PARTITION", "SEGMENTS", "RECORDS", "SIZE", "FOUND"];
+        let mut table = Table::new(&headings);
+        for log in &verified {
+            table.row([
+                log.topic_id.clone(),
+                log.partition.to_string(),
+                log.segments.to_string(),
+                log.records.to_string(),
+                human::bytes(log.bytes),
+                log.found.clone().unwrap_or_else(|| "whole".to_owned()),
+            ]);
+        }
+        context.output.table(&table)?;
+    }
+    match rotten {
+        0 => Ok(()),
+        count => {
+            let of = verified.len();
+            let failure = Failure {
+                exit: FAILED,
+                ..Failure::new(format!("{count} of {of} logs are damaged"))
+            };
+            Err(failure.hint("a node keeps them offline rather than serve or cut them"))
+        }
+    }
+}
+
+/// How far each log's newest segment was known to be synced: below that nothing may be missing.
+fn durable_bytes(directory: &Path) -> Result<BTreeMap<PartitionId, (Offset, u64)>, Failure> {
+    let path = directory.join("marks");
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => Bytes::from(bytes),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) => return Err(cannot_read(&path)(error)),
+    };
+    let marks = Marks::decode(&bytes)
+        .map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+    let logs = marks.logs.iter();
+    Ok(logs.map(|mark| (mark.partition, (mark.segment, mark.segment_bytes))).collect())
+}
+
+fn sorted(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let entries = fs::read_dir(directory).map_err(cannot_read(directory))?;
+    let mut paths = Vec::new();
+    for entry in entries {
+        paths.push(entry.map_err(cannot_read(directory))?.path());
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+fn verify_log(
+    log: &Path,
+    partition: PartitionId,
+    mark: Option<(Offset, u64)>,
+) -> Result<Verified, Failure> {
+    let mut verified = Verified {
+        topic_id: partition.topic.to_string(),
+        partition: partition.index,
+        segments: 0,
+        batches: 0,
+        records: 0,
+        bytes: 0,
+        whole: true,
+        found: None,
+    };
+    let mut due: Option<Offset> = None;
+    for path in sorted(log)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some((base, FileKind::Segment)) = parse_file_name(&name) else { continue };
+        verified.segments += 1;
+        let durable = match mark {
+            Some((segment, bytes)) if segment == base => bytes,
+            _ => 0,
+        };
+        let ending = walk(&path, partition, base, durable, |_, frame, header, _| {
+            verified.batches += 1;
+            verified.records += i64::from(header.record_count());
+            verified.bytes += frame.frame_bytes();
+        })
+        .map_err(cannot_read(&path))?;
+        if let Some(due) = due.filter(|due| *due != base) {
+            verified.whole = false;
+            verified.found = Some(format!("{name} follows where offset {due} is due"));
+        }
+        due = Some(ending.next_offset());
+        if !matches!(ending, Ending::Untouched { .. }) {
+            verified.whole &= !matches!(ending, Ending::Rot { .. });
+            verified.found.get_or_insert_with(|| format!("{name}: {}", ending.sentence()));
+        }
+    }
+    Ok(verified)
+}

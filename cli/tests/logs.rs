@@ -1,0 +1,62 @@
+//! `quorate log` on the files that a node left behind.
+
+#[path = "started/node.rs"]
+#[allow(dead_code)]
+mod node;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use node::{Node, run};
+use serde_json::Value;
+
+/// The segment with the most records in it, of all logs.
+fn largest_segment(data: &Path) -> PathBuf {
+    let logs = fs::read_dir(data.join("logs")).unwrap();
+    let files = logs.flat_map(|log| fs::read_dir(log.unwrap().path()).unwrap());
+    let segments = files
+        .map(|file| file.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "segment"));
+    let batches = |path: &PathBuf| {
+        let shown = run(&["log", "inspect", "--json", path.to_str().unwrap()]);
+        let shown: Value = serde_json::from_str(&shown.out).unwrap_or(Value::Null);
+        shown
+            .as_array()
+            .map_or(0, |batches| batches.iter().filter_map(|batch| batch["records"].as_i64()).sum())
+    };
+    segments.max_by_key(batches).expect("a segment")
+}
+
+#[test]
+fn a_damaged_byte_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let node = Node::on_disk(data);
+    let input: String = (0..1000).map(|number| format!("{number}:value {number}\n")).collect();
+    node.ok_with(&input, &["produce", "orders", "-k", ":", "--priority", "7"]);
+    assert_eq!(node.stop().0, 0);
+
+    let path = data.to_str().unwrap();
+    let verified = run(&["log", "verify", path]);
+    assert_eq!(verified.exit, 0, "{}{}", verified.out, verified.err);
+    assert!(verified.out.contains("whole"), "{}", verified.out);
+
+    let segment = largest_segment(data);
+    let name = segment.to_str().unwrap();
+    let inspected = run(&["log", "inspect", name, "--records", "--json"]);
+    assert_eq!(inspected.exit, 0, "{}", inspected.err);
+    let batches: Value = serde_json::from_str(&inspected.out).unwrap();
+    let first = &batches[0];
+    assert_eq!((&first["base_offset"], &first["levels"][0]), (&Value::from(0), &Value::from(7)));
+    assert_eq!(first["contents"][0]["payload"], "value 0");
+    let table = run(&["log", "inspect", name]);
+    assert!(table.out.starts_with("POSITION"), "{}", table.out);
+
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[200] ^= 1;
+    fs::write(&segment, &bytes).unwrap();
+    let verified = run(&["log", "verify", path]);
+    assert_eq!(verified.exit, 1, "{}", verified.out);
+    assert!(verified.out.contains("damaged at byte 0"), "{}", verified.out);
+    assert!(verified.err.contains("1 of"), "{}", verified.err);
+}

@@ -1,0 +1,60 @@
+//! `quorate up`: one line to paste, data that stay, a stop that is clean.
+
+#[path = "started/node.rs"]
+#[allow(dead_code)]
+mod node;
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use node::{Node, run};
+
+// A stopwatch is real time.
+#[allow(clippy::disallowed_methods)]
+#[test]
+fn a_node_says_one_line_and_stops_when_asked() {
+    let start = Instant::now();
+    let node = Node::in_memory();
+    // A second is for the release build; here the machine is busy and the build is not fast.
+    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(node.said.starts_with("bootstrap.servers=127.0.0.1:"));
+    let started = node.ok(&["topic", "list", "--json"]);
+    assert_eq!(started.trim(), "[]");
+    let (exit, rest) = node.stop();
+    assert_eq!((exit, rest.as_str()), (0, ""));
+}
+
+#[test]
+fn records_outlive_the_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::on_disk(folder.path());
+    node.ok_with("one\ntwo\n", &["produce", "kept"]);
+    assert_eq!(node.stop().0, 0);
+
+    let node = Node::on_disk(folder.path());
+    assert_eq!(node.ok(&["consume", "kept", "-e"]), "one\ntwo\n");
+    node.ok_with("three\n", &["produce", "kept"]);
+    // No goodbye: what was acknowledged is there all the same.
+    drop(node);
+
+    let node = Node::on_disk(folder.path());
+    assert_eq!(node.ok(&["consume", "kept", "-e"]), "one\ntwo\nthree\n");
+}
+
+#[test]
+fn a_directory_belongs_to_one_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let _node = Node::on_disk(folder.path());
+    let second = run(&["up", "--listen", "127.0.0.1:0", "--data", folder.path().to_str().unwrap()]);
+    assert_eq!(second.exit, 1, "{}", second.err);
+    assert!(second.out.is_empty());
+}
+
+#[test]
+fn an_address_in_use_is_told() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let done = run(&["up", "--ephemeral", "--listen", &address]);
+    assert_eq!(done.exit, 1);
+    assert!(done.err.contains(&address) && done.err.contains("help:"), "{}", done.err);
+}
