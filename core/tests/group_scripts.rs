@@ -20,19 +20,23 @@ mod coordinator;
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use coordinator::Coordinator;
 
-#[test]
-fn every_story_ends_as_it_was_recorded() {
+/// The scripts and where they stand.
+fn stories() -> Vec<(PathBuf, String)> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts/group");
     let mut paths: Vec<_> =
         fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     assert!(paths.len() > 5, "the stories are found");
-    for path in paths {
-        let recorded = fs::read_to_string(&path).unwrap();
+    paths.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+}
+
+#[test]
+fn every_story_ends_as_it_was_recorded() {
+    for (path, recorded) in stories() {
         assert!(recorded.starts_with("# "), "{} begins with its story", path.display());
         let played = play(&recorded);
         if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
@@ -40,6 +44,28 @@ fn every_story_ends_as_it_was_recorded() {
         } else {
             assert_eq!(recorded, played, "{} ends otherwise", path.display());
         }
+    }
+}
+
+/// `RUSTFLAGS='--cfg mutants' cargo test -p quorate-core --test group_scripts`.
+#[cfg(mutants)]
+#[test]
+fn every_planted_bug_changes_a_story() {
+    for slug in [
+        "commit-epoch-forgotten",
+        "group-answer-before-log",
+        "offsets-expire-in-use",
+        "offsets-outlive-topic",
+        "serve-before-load",
+        "static-double-owner",
+    ] {
+        quorate_core::mutant::choose(Some(slug));
+        let ends_alike = |(_, recorded): &(PathBuf, String)| {
+            let played = std::panic::catch_unwind(|| play(recorded));
+            played.is_ok_and(|played| played == *recorded)
+        };
+        assert!(!stories().iter().all(ends_alike), "nobody notices {slug}");
+        quorate_core::mutant::choose(None);
     }
 }
 
