@@ -162,11 +162,12 @@ impl Controller {
     }
 
     fn on_request(&mut self, request: RequestId, input: Input, effects: &mut Vec<Effect>) {
-        let outcome = match self.admit() {
-            Err(problem) => Outcome::Refused(problem),
-            Ok(()) => self.decide(input),
-        };
-        if self.decided_count == self.committed_count || self.role != Role::Leading {
+        if let Err(problem) = self.admit() {
+            effects.push(Effect::Reply { request, outcome: Outcome::Refused(problem) });
+            return;
+        }
+        let outcome = self.decide(input);
+        if self.decided_count == self.committed_count {
             effects.push(Effect::Reply { request, outcome });
         } else {
             // Even a refusal may rest on what is not committed yet.
@@ -325,6 +326,7 @@ impl Machine for Controller {
         let waiting = self.decided_count - self.committed_count;
         assert_eq!(waiting, self.queue.len() as u64);
         assert_eq!(self.queue.is_empty(), self.in_flight.is_none());
+        assert!(self.answers.len() <= self.limits.waiting_max);
         assert!(self.answers.iter().all(|(count, ..)| *count > self.committed_count));
         assert!(self.answers.iter().is_sorted_by_key(|(count, ..)| *count));
         let mut decided = self.committed.clone();

@@ -1,0 +1,315 @@
+//! The language of the scripts about a shard: several machines, and what passes between them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use quorate_core::batch::{Batch, BatchBuilder, Codec, Levels};
+use quorate_core::controller::interface as controller;
+use quorate_core::group::interface as group;
+use quorate_core::id::{LeaderEpoch, NodeId, Offset, PartitionId, RequestId, TopicId};
+use quorate_core::machine::Machine;
+use quorate_core::metadata::Address;
+use quorate_core::partition::interface::{
+    Acks, Assignment, Input as PartitionInput, Isolation, LogOp, PartitionConfig, Produce, Wait,
+};
+use quorate_core::shard::Shard;
+use quorate_core::shard::interface::{Effect, Input, Limits, Open, Outcome, Role};
+use quorate_core::time::{Instant, Now, Timestamp};
+
+use crate::controller::{Names, show_outcome, show_record};
+use crate::log::Log;
+use crate::partition::{WALL_START, show_op, show_outcome as show_partition_outcome, show_view};
+use crate::script::{Command, Stage, millis};
+
+/// A shard and the logs of its partitions. A partition is called `meta`, `offsets`, or `data-N`.
+pub(crate) struct ShardStage {
+    shard: Shard,
+    now: Now,
+    logs: BTreeMap<PartitionId, Log>,
+    /// What each log holds for a replay.
+    batches: BTreeMap<PartitionId, Vec<Batch>>,
+    in_flight: BTreeMap<PartitionId, Vec<LogOp>>,
+    next_request: u64,
+    names: Names,
+}
+
+const OFFSETS: TopicId = TopicId([0x0f; 16]);
+
+impl ShardStage {
+    pub(crate) fn new() -> Self {
+        Self {
+            shard: Shard::new(NodeId(1), Limits::default(), 1),
+            now: Now { monotonic: Instant::ZERO, wall: Timestamp(WALL_START) },
+            logs: BTreeMap::new(),
+            batches: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            next_request: 1,
+            names: Names::default(),
+        }
+    }
+
+    fn request(&mut self) -> RequestId {
+        let request = RequestId(self.next_request);
+        self.next_request += 1;
+        request
+    }
+
+    fn step(&mut self, input: Input) -> String {
+        let mut effects = Vec::new();
+        self.shard.step(self.now, input, &mut effects);
+        self.shard.check();
+        let mut out = String::new();
+        for effect in effects {
+            self.show(&effect, &mut out);
+            if let Effect::Write { partition, write, op, .. } = effect {
+                self.in_flight.entry(partition).or_default().push(op.clone());
+                self.logs.entry(partition).or_default().write(write, op);
+            }
+        }
+        out
+    }
+
+    fn show(&mut self, effect: &Effect, out: &mut String) {
+        let _ = match effect {
+            Effect::Write { partition, write, op, .. } => {
+                writeln!(out, "{} {}", name(*partition), show_op(*write, op))
+            }
+            Effect::Publish { partition, view } => {
+                writeln!(out, "{} {} end={}", name(*partition), show_view(view), view.end)
+            }
+            Effect::Reply { request, outcome: Outcome::Partition(outcome) } => {
+                writeln!(out, "reply r{request} {}", show_partition_outcome(outcome))
+            }
+            Effect::Reply { request, outcome: Outcome::Controller(outcome) } => {
+                write!(out, "reply r{request} {}", show_outcome(outcome, &mut self.names))
+            }
+            Effect::Reply { request, outcome: Outcome::Group(outcome) } => {
+                writeln!(out, "reply r{request} {outcome:?}")
+            }
+            Effect::Committed(records) => {
+                let shown = records.iter().map(|record| show_record(record, &mut self.names));
+                writeln!(out, "committed {}", shown.collect::<Vec<_>>().join(" · "))
+            }
+            Effect::Replay { partition } => writeln!(out, "replay {}", name(*partition)),
+            Effect::Halt { partition, reason } => {
+                writeln!(out, "{} halt {reason:?}", name(*partition))
+            }
+        };
+    }
+
+    fn open(&mut self, partition: PartitionId) -> String {
+        let log = self.logs.entry(partition).or_default();
+        let recovered = log.recover();
+        *log = Log::new(recovered.clone());
+        let role = match partition.topic {
+            TopicId::METADATA => Role::Metadata,
+            OFFSETS => Role::Offsets,
+            _ => Role::Data,
+        };
+        let assignment = assignment(0, Some(1));
+        let config = PartitionConfig::default();
+        self.step(Input::Open(Box::new(Open { partition, role, recovered, config, assignment })))
+    }
+
+    fn written(&mut self, partition: PartitionId) -> String {
+        let log = self.logs.entry(partition).or_default();
+        let Some(through) = log.complete(log.in_flight()) else {
+            return "nothing is in flight\n".to_owned();
+        };
+        for op in self.in_flight.remove(&partition).unwrap_or_default() {
+            if let LogOp::Append { batch, .. } = op {
+                self.batches.entry(partition).or_default().push(batch);
+            }
+        }
+        self.step(Input::Partition { partition, input: PartitionInput::Written { through } })
+    }
+
+    fn replay(&mut self, partition: PartitionId) -> String {
+        let mut out = String::new();
+        for batch in self.batches.get(&partition).cloned().unwrap_or_default() {
+            out.push_str(&self.step(Input::Replayed { partition, batch }));
+        }
+        out.push_str(&self.step(Input::ReplayEnded { partition }));
+        out
+    }
+
+    fn pass(&mut self, time: Duration) -> String {
+        let end = self.now.monotonic + time;
+        let mut out = String::new();
+        while let Some(at) = self.shard.deadline().filter(|at| *at <= end) {
+            self.move_to(at.max(self.now.monotonic));
+            let ticked = self.step(Input::Tick);
+            let after = self.shard.deadline();
+            assert!(after.is_none_or(|after| after > self.now.monotonic), "the driver would spin");
+            for line in ticked.lines() {
+                let _ = writeln!(out, "[{}] {line}", self.now.monotonic);
+            }
+        }
+        self.move_to(end);
+        out
+    }
+
+    fn move_to(&mut self, at: Instant) {
+        let passed = at.saturating_since(self.now.monotonic).as_millis();
+        self.now.monotonic = at;
+        self.now.wall.0 += i64::try_from(passed).expect("a script's time");
+    }
+
+    /// The process dies: every machine is gone, every log keeps what was written.
+    fn crash(&mut self) {
+        self.shard = Shard::new(NodeId(1), Limits::default(), 2);
+        self.now.monotonic = Instant::ZERO;
+        self.in_flight.clear();
+    }
+
+    fn input(&mut self, command: &Command<'_>) -> Input {
+        let request = self.request();
+        let partition = || partition(command.words().next().expect("a partition"));
+        match command.name {
+            "produce" => {
+                let mut builder = BatchBuilder::new(Codec::None);
+                builder.append(self.now.wall, None, Some(b"0123456789"), []);
+                let batch = builder.build();
+                let until = self.now.monotonic + Duration::from_secs(30);
+                let levels = Levels::DEFAULT;
+                let produce = Produce { request, batch, levels, acks: Acks::All, until };
+                Input::Partition { partition: partition(), input: PartitionInput::Produce(produce) }
+            }
+            "wait" => {
+                let wait = Wait {
+                    request,
+                    beyond: Offset(command.read("beyond").unwrap_or(0)),
+                    bytes_min: 1,
+                    isolation: Isolation::ReadUncommitted,
+                    until: self.now.monotonic
+                        + Duration::from_millis(
+                            millis(command.value("for").unwrap_or("500ms")).unsigned_abs(),
+                        ),
+                };
+                Input::Partition { partition: partition(), input: PartitionInput::Wait(wait) }
+            }
+            "close" => Input::Partition {
+                partition: partition(),
+                input: PartitionInput::Close { request },
+            },
+            "register" => {
+                Input::Controller(controller::Input::RegisterNode(controller::RegisterNode {
+                    request,
+                    node: NodeId(1),
+                    incarnation: 1,
+                    cluster: "abc".to_owned(),
+                    address: Address { host: "localhost".to_owned(), port: 9092 },
+                    rack: None,
+                }))
+            }
+            "create" => {
+                let name = command.words().next().expect("a name").to_owned();
+                let topics = vec![controller::NewTopic { name, ..Default::default() }];
+                Input::Controller(controller::Input::CreateTopics {
+                    request,
+                    topics,
+                    validate_only: false,
+                })
+            }
+            "commit" | "offsets" => {
+                Input::Group { coordinator: 0, input: group_input(request, command) }
+            }
+            other => panic!("no such command: {other}"),
+        }
+    }
+}
+
+fn group_input(request: RequestId, command: &Command<'_>) -> group::Input {
+    let group = command.value("group").unwrap_or("g").to_owned();
+    if command.name == "offsets" {
+        return group::Input::FetchOffsets(group::FetchOffsets {
+            request,
+            group,
+            partitions: None,
+        });
+    }
+    let partition = group::TopicPartition { topic: "orders".to_owned(), partition: 0 };
+    let committed = group::CommittedOffset {
+        offset: Offset(command.read("offset").expect("offset=")),
+        leader_epoch: LeaderEpoch(-1),
+        metadata: String::new(),
+    };
+    // A consumer without membership.
+    let (member, instance) = (String::new(), None);
+    group::Input::CommitOffsets(group::CommitOffsets {
+        request,
+        member: group::MemberClaim { group, member, instance, generation: -1 },
+        offsets: vec![(partition, committed)],
+    })
+}
+
+impl Stage for ShardStage {
+    fn run(&mut self, command: &Command<'_>) -> String {
+        let first = command.words().next();
+        match command.name {
+            "open" => self.open(partition(first.expect("a partition"))),
+            "drop" => {
+                let partition = partition(first.expect("a partition"));
+                self.in_flight.remove(&partition);
+                self.step(Input::Drop { partition })
+            }
+            "written" => self.written(partition(first.expect("a partition"))),
+            "fail" => {
+                let partition = partition(first.expect("a partition"));
+                let write = self.logs[&partition].next_write().expect("a write in flight");
+                let input = PartitionInput::WriteFailed { write };
+                self.step(Input::Partition { partition, input })
+            }
+            "assign" => {
+                let partition = partition(first.expect("a partition"));
+                let epoch = command.read("epoch").expect("epoch=");
+                let assignment = assignment(epoch, command.read("leader"));
+                let input = PartitionInput::Assigned(assignment);
+                self.step(Input::Partition { partition, input })
+            }
+            "replay" => self.replay(partition(first.expect("a partition"))),
+            "pass" => {
+                let time = millis(first.expect("a time")).unsigned_abs();
+                self.pass(Duration::from_millis(time))
+            }
+            "crash" => {
+                self.crash();
+                String::new()
+            }
+            "status" => self.shard.to_string(),
+            _ => {
+                let input = self.input(command);
+                self.step(input)
+            }
+        }
+    }
+}
+
+fn assignment(epoch: i32, leader: Option<i32>) -> Assignment {
+    Assignment {
+        leader_epoch: LeaderEpoch(epoch),
+        leader: leader.map(NodeId),
+        replicas: vec![NodeId(1)],
+        in_sync: vec![NodeId(1)],
+    }
+}
+
+fn partition(name: &str) -> PartitionId {
+    match name {
+        "meta" => PartitionId::METADATA,
+        "offsets" => PartitionId { topic: OFFSETS, index: 0 },
+        data => {
+            let index = data.strip_prefix("data-").and_then(|index| index.parse().ok());
+            PartitionId { topic: TopicId([0xda; 16]), index: index.expect("data-N") }
+        }
+    }
+}
+
+fn name(partition: PartitionId) -> String {
+    match partition.topic {
+        TopicId::METADATA => "meta".to_owned(),
+        OFFSETS => "offsets".to_owned(),
+        _ => format!("data-{}", partition.index),
+    }
+}
