@@ -1,0 +1,209 @@
+//! Metadata records and replicas' snapshots: their bytes as the first build wrote them, and what a
+//! reader says of bytes that are not such.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use quorate_core::batch::{Batch, BatchBuilder, Codec};
+use quorate_core::codec::CodecError;
+use quorate_core::id::{LeaderEpoch, NodeId, Offset, ProducerEpoch, ProducerId, TopicId};
+use quorate_core::metadata::{Address, ConfigResource, Image, Placement, Record};
+use quorate_core::partition::Recovered;
+use quorate_core::partition::interface::Limits;
+use quorate_core::segment::checkpoint::EnvelopeError;
+use quorate_core::time::Timestamp;
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut out, byte| {
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}
+
+fn placement(replicas: &[i32]) -> Placement {
+    let replicas = replicas.iter().map(|&id| NodeId(id)).collect::<Vec<_>>();
+    Placement {
+        leader_epoch: LeaderEpoch(3),
+        leader: replicas.first().copied(),
+        in_sync: replicas.clone(),
+        replicas,
+    }
+}
+
+/// Every kind of record, and the bytes of each: those of the first build stay readable for ever.
+fn records() -> Vec<(Record, &'static str)> {
+    let topic = TopicId([7; 16]);
+    let text = str::to_owned;
+    vec![
+        (Record::ClusterNamed { cluster: text("abc") }, "010003616263"),
+        (
+            Record::NodeRegistered {
+                node: NodeId(1),
+                incarnation: 77,
+                address: Address { host: text("n1"), port: 9092 },
+                rack: Some(text("eu")),
+            },
+            "0101024d026e31fb842301026575",
+        ),
+        (
+            Record::TopicCreated {
+                topic,
+                name: text("orders"),
+                partitions: vec![placement(&[1]), placement(&[])],
+                configs: vec![(text("retention.ms"), text("5"))],
+            },
+            "010207070707070707070707070707070707066f726465727302060102010201\
+             0206000000010c726574656e74696f6e2e6d730135",
+        ),
+        (
+            Record::PartitionsAdded { topic, first: 2, partitions: vec![placement(&[1, 2])] },
+            "0103070707070707070707070707070707070201060102020204020204",
+        ),
+        (Record::TopicDeleted { topic }, "010407070707070707070707070707070707"),
+        (
+            Record::ConfigsSet {
+                resource: ConfigResource::Topic(topic),
+                changes: vec![(text("a"), Some(text("b"))), (text("c"), None)],
+            },
+            "01050007070707070707070707070707070707020161010162016300",
+        ),
+        (
+            Record::ConfigsSet {
+                resource: ConfigResource::Node(Some(NodeId(1))),
+                changes: Vec::new(),
+            },
+            "010501010200",
+        ),
+        (Record::ProducerIdsAllocated { node: NodeId(1), next: ProducerId(2000) }, "010602fba00f"),
+    ]
+}
+
+#[test]
+fn every_kind_of_record_has_the_bytes_it_always_had() {
+    for (record, golden) in records() {
+        assert_eq!(hex(&record.encode()), golden, "{record:?}");
+        assert_eq!(Record::decode(&record.encode()), Ok(record));
+    }
+}
+
+#[test]
+fn what_is_not_a_record_is_refused() {
+    assert_eq!(Record::decode(&[]), Err(CodecError::Empty));
+    assert_eq!(Record::decode(&[9, 0]), Err(CodecError::Version { found: 9, known: 1 }));
+    for (record, _) in records() {
+        let bytes = record.encode();
+        for cut in 0..bytes.len() {
+            assert!(Record::decode(&bytes[..cut]).is_err(), "{record:?} cut at {cut}");
+        }
+        let longer = [&bytes[..], &[0]].concat();
+        assert_eq!(Record::decode(&longer), Err(CodecError::Trailing { bytes: 1 }));
+    }
+    // A kind that only a later build knows.
+    assert!(matches!(Record::decode(&[1, 200]), Err(CodecError::Malformed { .. })));
+}
+
+#[test]
+fn records_that_are_told_twice_change_nothing() {
+    let mut once = Image::default();
+    for (record, _) in records() {
+        once.apply(&record);
+    }
+    let mut twice = Image::default();
+    for (record, _) in records() {
+        twice.apply(&record);
+        twice.apply(&record);
+    }
+    assert_eq!(once, twice);
+    assert_eq!(once.topics_count(), 0);
+    assert_eq!((once.cluster(), once.next_producer_id()), (Some("abc"), ProducerId(2000)));
+}
+
+#[test]
+fn records_about_a_topic_that_is_gone_are_passed_over() {
+    let mut image = Image::default();
+    for (record, _) in records().into_iter().filter(|(record, _)| {
+        matches!(record, Record::PartitionsAdded { .. } | Record::ConfigsSet { .. })
+    }) {
+        image.apply(&record);
+    }
+    assert_eq!(image.topics_count(), 0);
+}
+
+fn batch(producer: i64, sequence: i32, base: i64) -> Batch {
+    let (id, epoch) = (ProducerId(producer), ProducerEpoch(2));
+    let mut builder = BatchBuilder::new(Codec::None).producer(id, epoch, sequence);
+    builder.append(Timestamp(1000 + base), None, Some(b"value"), []);
+    let mut batch = builder.build();
+    batch.stamp(Offset(base), LeaderEpoch(4));
+    batch
+}
+
+fn state() -> Recovered {
+    let mut state = Recovered::default();
+    for base in 0..3 {
+        let sequence = i32::try_from(base).expect("small");
+        let batch = batch(7, sequence, base);
+        state.apply(batch.header(), 100).expect("in order");
+    }
+    state.roll(Offset(3)).expect("in order");
+    state.delete_before(Offset(1));
+    state
+}
+
+#[test]
+fn a_snapshot_has_the_bytes_it_always_had() {
+    let snapshot = state().to_snapshot();
+    assert_eq!(
+        hex(&snapshot),
+        "515245430001000000000029f21b4543010206fbd407010200fb2c01fbd40706\
+             0001010802010e040300000000000202020200040404040001"
+    );
+    assert_eq!(Recovered::from_snapshot(&snapshot), Ok(state()));
+    let empty = Recovered::default().to_snapshot();
+    assert_eq!(hex(&empty), "515245430001000000000008d2142f300100000101000000");
+    assert_eq!(Recovered::from_snapshot(&empty), Ok(Recovered::default()));
+}
+
+#[test]
+fn a_snapshot_that_lies_is_refused() {
+    let snapshot = state().to_snapshot();
+    for at in 0..snapshot.len() {
+        let mut changed = snapshot.to_vec();
+        changed[at] ^= 0x10;
+        let read = Recovered::from_snapshot(&Bytes::from(changed));
+        // The two reserved bytes are under the checksum as well.
+        assert!(read.is_err(), "byte {at} may say anything");
+    }
+    for cut in 0..snapshot.len() {
+        assert!(Recovered::from_snapshot(&snapshot.slice(..cut)).is_err());
+    }
+    // A checksum that is right around a state that cannot be.
+    let mut impossible = state();
+    impossible.log_start = Offset(9);
+    let read = Recovered::from_snapshot(&impossible.to_snapshot());
+    assert_eq!(read, Err(EnvelopeError::Body));
+}
+
+#[test]
+fn the_largest_snapshot_can_be_read() {
+    let producers = i64::try_from(Limits::default().producers_max).expect("small");
+    let producers = if cfg!(debug_assertions) { producers / 10 } else { producers };
+    let mut state = Recovered::default();
+    for base in 0..producers * 5 {
+        let sequence = i32::try_from(base / producers).expect("small") + 0x4000_0000;
+        let batch = batch((1 << 40) + base % producers, sequence, (1 << 40) + base);
+        state.apply(batch.header(), 100).expect("in order");
+    }
+    let snapshot = state.to_snapshot();
+    assert_eq!(Recovered::from_snapshot(&snapshot), Ok(state));
+}
+
+#[test]
+fn batches_behind_the_end_are_refused() {
+    let mut state = state();
+    let old = batch(7, 9, 2);
+    let behind = state.apply(old.header(), 100).expect_err("it is behind");
+    assert_eq!((behind.end, behind.found), (Offset(3), Offset(2)));
+    assert!(state.roll(Offset(2)).is_err());
+    assert!(state.roll(Offset(3)).is_err(), "there is a segment already");
+}
