@@ -1,0 +1,176 @@
+//! Requests that no client would send: every API in every version, filled at random. Each gets an
+//! answer of its own kind or the connection is closed; nothing panics, and the node goes on.
+
+#[path = "node/house.rs"]
+#[allow(dead_code)]
+mod house;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use quorate_core::batch::{BatchBuilder, Codec};
+use quorate_core::id::{ProducerEpoch, ProducerId};
+use quorate_core::rng::Rng;
+use quorate_core::time::Timestamp;
+use quorate_net::connection::Frames;
+use quorate_net::kafka::header::RequestHeader;
+use quorate_net::kafka::{ApiKey, Request, Response};
+use quorate_net::wire::sample::Source;
+use quorate_net::wire::{Reader, Records, Text, Writer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Nothing that is asked here may wait longer; a node that is silent for so long has hung.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const SETTINGS: [(&str, &str); 2] =
+    [("fetch.wait_max", "200ms"), ("request.produce_wait_max", "2s")];
+
+/// What became of a request.
+#[derive(Debug, PartialEq)]
+enum Fate {
+    Answered,
+    /// acks=0 wants no answer.
+    Silent,
+    Closed,
+}
+
+/// A sampled request, made a little more likely to mean something.
+fn request(rng: &mut Rng, key: ApiKey, version: i16) -> Request {
+    let length = rng.below(300) as usize;
+    let source: Vec<u8> = (0..length).map(|_| rng.below(256) as u8).collect();
+    let mut request = Request::sample(key, &mut Source::new(&source), version);
+    match &mut request {
+        Request::Produce(produce) => {
+            for data in produce.topic_data.iter_mut().flat_map(|topic| &mut topic.partition_data) {
+                if rng.below(4) > 0 {
+                    data.records = Some(batch(rng));
+                    data.index = rng.below(3) as i32;
+                }
+            }
+        }
+        Request::JoinGroup(join) => {
+            // Otherwise the longest of all waits is right.
+            join.rebalance_timeout_ms = join.rebalance_timeout_ms.clamp(-1, 2000);
+            if rng.below(2) == 0 {
+                join.session_timeout_ms = 6000;
+            }
+        }
+        _ => {}
+    }
+    request
+}
+
+fn batch(rng: &mut Rng) -> Records {
+    let codec = Codec::ALL[rng.below(Codec::ALL.len() as u64) as usize];
+    let mut builder = BatchBuilder::new(codec);
+    if rng.below(2) == 0 {
+        let (id, epoch) = (ProducerId(rng.below(3) as i64), ProducerEpoch(rng.below(3) as i16));
+        builder = builder.producer(id, epoch, rng.below(5) as i32);
+    }
+    for _ in 0..=rng.below(3) {
+        builder.append(Timestamp(rng.below(1 << 42) as i64), None, Some(b"value"), []);
+    }
+    builder.build().chunks().into_iter().collect()
+}
+
+struct Asker {
+    address: SocketAddr,
+    stream: Option<TcpStream>,
+    asked: i32,
+}
+
+impl Asker {
+    async fn ask(&mut self, request: &Request, version: i16) -> Fate {
+        self.asked += 1;
+        let key = request.key();
+        let header = RequestHeader {
+            key,
+            version,
+            correlation_id: self.asked,
+            client_id: Some(Text::from_static("sampled")),
+        };
+        let mut writer = Writer::framed();
+        header.encode(&mut writer);
+        request.encode(&mut writer, version);
+        let bytes = writer.finish().expect("samples are short").concat();
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => TcpStream::connect(self.address).await.expect("the node listens"),
+        };
+        if stream.write_all(&bytes).await.is_err() {
+            return Fate::Closed;
+        }
+        if matches!(request, Request::Produce(produce) if produce.acks == 0) {
+            return Fate::Silent;
+        }
+        let answer = timeout(PATIENCE, receive(&mut stream)).await;
+        let Some(frame) = answer.unwrap_or_else(|_| panic!("no answer to {request:?}")) else {
+            return Fate::Closed;
+        };
+        let mut reader = Reader::new(&frame);
+        assert_eq!(reader.i32(), Ok(self.asked), "{request:?}");
+        if key.response_header_is_flexible(version) {
+            assert_eq!(reader.i8(), Ok(0));
+        }
+        let response = Response::decode(key, &mut reader, version)
+            .unwrap_or_else(|error| panic!("{error} in the answer to {request:?}"));
+        assert_eq!(reader.remaining(), 0, "{response:?} answers {request:?}");
+        self.stream = Some(stream);
+        Fate::Answered
+    }
+}
+
+/// `None` when the node has closed the connection.
+async fn receive(stream: &mut TcpStream) -> Option<bytes::Bytes> {
+    let mut frames = Frames::new(64 << 20);
+    loop {
+        if let Some(frame) = frames.next_frame().expect("answers have a length") {
+            return Some(frame);
+        }
+        let room = frames.room().expect("answers have a length");
+        match stream.read_buf(room).await {
+            Ok(0) | Err(_) => return None,
+            Ok(_) => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_request_is_answered_whatever_is_in_it() {
+    let panics = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&panics);
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        usual(info);
+    }));
+    let node = house::in_memory(&SETTINGS).await;
+    let seed = std::env::var("SAMPLED_SEED").ok().and_then(|seed| seed.parse().ok());
+    let count = std::env::var("SAMPLED_COUNT").ok().and_then(|count| count.parse().ok());
+    let mut rng = Rng::new(seed.unwrap_or(1));
+    let mut asker = Asker { address: node.address(), stream: None, asked: 0 };
+    let mut closed: BTreeMap<ApiKey, usize> = BTreeMap::new();
+    for _ in 0..count.unwrap_or(3000) {
+        let key = ApiKey::ALL[rng.below(ApiKey::ALL.len() as u64) as usize];
+        let versions = key.versions();
+        let span = u64::from((versions.end() - versions.start()).unsigned_abs()) + 1;
+        let version = versions.start() + rng.below(span) as i16;
+        let request = request(&mut rng, key, version);
+        if asker.ask(&request, version).await == Fate::Closed {
+            *closed.entry(key).or_default() += 1;
+        }
+        assert_eq!(panics.load(Ordering::Relaxed), 0, "{request:?}");
+    }
+    // Kafka closes for a refused acks=0 only, which is found out by the request behind it.
+    let by_others: usize = closed.values().sum();
+    assert!(by_others < 100, "{closed:?}");
+    let client = house::client(&node);
+    house::produce(&client, "afterwards", 0..10).await;
+    house::assert_values(&house::consume(&client, "afterwards", 10).await);
+    node.shutdown().await.expect("the node stops in good order");
+}
