@@ -7,22 +7,25 @@ mod house;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use quorate_core::batch::{BatchBuilder, Codec};
 use quorate_core::id::{ProducerEpoch, ProducerId};
 use quorate_core::rng::Rng;
 use quorate_core::time::Timestamp;
+use quorate_net::clock::Clock;
 use quorate_net::connection::Frames;
 use quorate_net::kafka::header::RequestHeader;
 use quorate_net::kafka::{ApiKey, Request, Response};
 use quorate_net::wire::sample::Source;
 use quorate_net::wire::{Reader, Records, Text, Writer};
+use quorate_node::clock::OsClock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 /// Nothing that is asked here may wait longer; a node that is silent for so long has hung.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -108,9 +111,12 @@ impl Asker {
         if matches!(request, Request::Produce(produce) if produce.acks == 0) {
             return Fate::Silent;
         }
-        let answer = timeout(PATIENCE, receive(&mut stream)).await;
-        let Some(frame) = answer.unwrap_or_else(|_| panic!("no answer to {request:?}")) else {
-            return Fate::Closed;
+        let clock = OsClock::new();
+        let late = clock.sleep_until(clock.now().monotonic + PATIENCE);
+        let frame = match select(pin!(receive(&mut stream)), late).await {
+            Either::Left((Some(frame), _)) => frame,
+            Either::Left((None, _)) => return Fate::Closed,
+            Either::Right(_) => panic!("no answer to {request:?}"),
         };
         let mut reader = Reader::new(&frame);
         assert_eq!(reader.i32(), Ok(self.asked), "{request:?}");
