@@ -25,7 +25,7 @@ use crate::driver::ask::{ShardClient, Stopped};
 use crate::halt::Halt;
 use crate::listener::handle::fetch::sessions::FetchSessions;
 use crate::listener::handle::producer_id::ProducerIds;
-use crate::listener::permits::Pool;
+use crate::listener::permits::AnswerPools;
 use crate::metrics::Metrics;
 use crate::storage::{LogError, OpenReport, Storage, StorageError};
 use crate::world::World;
@@ -43,7 +43,7 @@ pub(crate) struct Node {
     pub(crate) shards: Vec<ShardClient>,
     pub(crate) storage: Arc<Storage>,
     /// Memory for answers with records.
-    pub(crate) answers: Pool,
+    pub(crate) answers: AnswerPools,
     pub(crate) fetch_sessions: FetchSessions,
     pub(crate) producer_ids: ProducerIds,
     pub(crate) metrics: Arc<Metrics>,

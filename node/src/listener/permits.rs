@@ -68,6 +68,38 @@ pub(crate) struct RequestPools {
     large: Pool,
 }
 
+/// The pools that answers with records are read into. Who finds the large one exhausted is served
+/// from the small one, with a small answer: slow readers of large answers slow others down, and
+/// cannot stop them.
+#[derive(Clone, Debug)]
+pub(crate) struct AnswerPools {
+    small: Pool,
+    large: Pool,
+}
+
+/// Bytes of an answer from the small pool.
+const SMALL_ANSWER_BYTES: usize = 128 * 1024;
+
+impl AnswerPools {
+    /// A quarter of the memory is the small pool's.
+    pub(crate) fn new(memory_max: usize) -> Self {
+        Self { small: Pool::new(memory_max / 4), large: Pool::new(memory_max - memory_max / 4) }
+    }
+
+    /// A permit for an answer of at most `bytes`, perhaps of less.
+    pub(crate) async fn take(&self, bytes: usize) -> Permit {
+        // Nobody gets so much that only a few could be answered at the same time.
+        match self.large.try_take(bytes.min(self.large.bytes_max / 4)) {
+            Some(permit) => permit,
+            None => self.small.take(bytes.min(SMALL_ANSWER_BYTES)).await,
+        }
+    }
+
+    pub(crate) fn taken(&self) -> usize {
+        self.small.taken() + self.large.taken()
+    }
+}
+
 /// What must be permitted before a connection reads on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {

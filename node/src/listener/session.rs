@@ -37,7 +37,7 @@ use crate::metrics::Metrics;
 
 /// Unsent bytes from which on a client must read before its next request begins.
 const UNSENT_MAX: usize = 64 * 1024;
-/// Below this a client is slow enough to be given up after its time of grace.
+/// A client that moves less than this in a whole window is given up.
 const BYTES_A_SECOND_MIN: u64 = 64 * 1024;
 /// Rounds after which other tasks get their turn.
 const ROUNDS_MAX: usize = 64;
@@ -103,17 +103,30 @@ struct Asked<T> {
     stands: T,
 }
 
-/// When a transfer began, and how far it is.
+/// A transfer is watched in windows: in each, so much must move, or it must end.
 #[derive(Clone, Copy, Default)]
 struct Transfer {
+    /// When the window began.
     began: Instant,
+    /// Moved in this window.
     bytes: u64,
 }
 
 impl Transfer {
-    /// Grace, and then the time that the bytes so far may take.
-    fn deadline(self, grace: Duration) -> Instant {
-        self.began + grace + Duration::from_millis(self.bytes * 1000 / BYTES_A_SECOND_MIN)
+    const fn start(now: Instant) -> Self {
+        Self { began: now, bytes: 0 }
+    }
+
+    fn moved(&mut self, now: Instant, bytes: usize, window: Duration) {
+        self.bytes += bytes as u64;
+        let enough = window.as_millis() * u128::from(BYTES_A_SECOND_MIN) / 1000;
+        if u128::from(self.bytes) >= enough {
+            *self = Self::start(now);
+        }
+    }
+
+    fn deadline(self, window: Duration) -> Instant {
+        self.began + window
     }
 }
 
@@ -229,7 +242,7 @@ impl Session {
         self.shared.metrics.requests.add(1);
         self.active = self.now;
         self.granting = None;
-        self.receiving = Transfer { began: self.now, bytes: 0 };
+        self.receiving = Transfer::start(self.now);
         let frame = hold(frame, self.permit.take().map(|(_, permit)| permit));
         match decode_request(&frame) {
             Ok(request) => self.next = Some(request),
@@ -267,7 +280,7 @@ impl Session {
 
     fn push(&mut self, chunks: Vec<Bytes>, permit: Option<Permit>) {
         if self.output.pending() == 0 {
-            self.sending = Transfer { began: self.now, bytes: 0 };
+            self.sending = Transfer::start(self.now);
         }
         self.output.push(chunks, permit);
     }
@@ -277,7 +290,7 @@ impl Session {
             Poll::Pending => Ok(false),
             Poll::Ready(Err(error)) => Err(End::Io(error)),
             Poll::Ready(Ok(bytes)) => {
-                self.sending.bytes += bytes as u64;
+                self.sending.moved(self.now, bytes, self.shared.limits.send_timeout);
                 self.shared.metrics.bytes_sent.add(bytes as u64);
                 Ok(true)
             }
@@ -312,9 +325,9 @@ impl Session {
             }
             Poll::Ready(Ok(bytes)) => {
                 if !mid_frame {
-                    self.receiving = Transfer { began: self.now, bytes: 0 };
+                    self.receiving = Transfer::start(self.now);
                 }
-                self.receiving.bytes += bytes as u64;
+                self.receiving.moved(self.now, bytes, self.shared.limits.receive_timeout);
                 self.shared.metrics.bytes_received.add(bytes as u64);
                 self.active = self.now;
                 Ok(true)
@@ -340,7 +353,7 @@ impl Session {
         self.granting = None;
         self.permit = Some((stage, permit));
         // The client is not to blame for the time that this took.
-        self.receiving = Transfer { began: self.now, bytes: 0 };
+        self.receiving = Transfer::start(self.now);
         true
     }
 

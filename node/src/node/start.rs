@@ -31,7 +31,7 @@ use crate::listener;
 use crate::listener::handle::Handlers;
 use crate::listener::handle::fetch::sessions::FetchSessions;
 use crate::listener::handle::producer_id::ProducerIds;
-use crate::listener::permits::{Pool, RequestPools};
+use crate::listener::permits::{AnswerPools, RequestPools};
 use crate::listener::session::{Limits as SessionLimits, Shared};
 use crate::listener::stop::Stop;
 use crate::metrics::Metrics;
@@ -67,7 +67,7 @@ pub(super) async fn start(config: NodeConfig, world: World) -> Result<RunningNod
         catalog: Arc::new(Catalog::default()),
         shards,
         storage,
-        answers: Pool::new(config.request.answer_memory_max),
+        answers: AnswerPools::new(config.request.answer_memory_max),
         fetch_sessions: FetchSessions::new(
             config.fetch.sessions_max,
             config.fetch.session_partitions_max,

@@ -72,7 +72,12 @@ impl Readable<'_> {
 pub(super) async fn pass(node: &Node, terms: &Terms, wanted: &[Wanted]) -> (Pass, Option<Permit>) {
     let found: Vec<Result<Readable<'_>, Refused>> =
         wanted.iter().map(|wanted| find(node, terms, wanted)).collect();
-    let mut permit = permit(node, terms, &found).await;
+    let mut permit = match wanted_bytes(terms, &found) {
+        Some(bytes) => Some(node.answers.take(bytes).await),
+        None => None,
+    };
+    let permitted = permit.as_ref().map_or(0, Permit::num_permits);
+    let terms = &Terms { bytes_max: terms.bytes_max.min(permitted), ..*terms };
     let mut pass = Pass::default();
     for (wanted, found) in wanted.iter().zip(found) {
         let read = match found {
@@ -97,22 +102,13 @@ pub(super) async fn pass(node: &Node, terms: &Terms, wanted: &[Wanted]) -> (Pass
     (pass, permit)
 }
 
-/// Memory for all that may be read. Waits while other answers hold it.
-async fn permit(
-    node: &Node,
-    terms: &Terms,
-    found: &[Result<Readable<'_>, Refused>],
-) -> Option<Permit> {
+/// Bytes that may be read; `None` where nothing is there to read.
+fn wanted_bytes(terms: &Terms, found: &[Result<Readable<'_>, Refused>]) -> Option<usize> {
     let more = found.iter().flatten().filter(|readable| readable.has_more());
-    let bytes: usize = more.map(|readable| readable.wanted.bytes_max).sum();
-    if bytes == 0 {
-        return None;
-    }
-    let bytes = bytes.min(terms.bytes_max);
-    match node.answers.try_take(bytes) {
-        Some(permit) => Some(permit),
-        None => Some(node.answers.take(bytes).await),
-    }
+    let mut more = more.map(|readable| readable.wanted.bytes_max).peekable();
+    more.peek()?;
+    // The first batch goes out even if nothing was asked for.
+    Some(more.fold(0, usize::saturating_add).min(terms.bytes_max).max(1))
 }
 
 fn find<'a>(node: &Node, terms: &Terms, wanted: &'a Wanted) -> Result<Readable<'a>, Refused> {
