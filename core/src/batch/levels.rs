@@ -35,17 +35,18 @@ impl Levels {
 
 /// The level of a record. Its last `priority` header counts, as with Kafka's `lastHeader`; one
 /// that is no number counts as none.
+#[inline]
 pub fn level_of(record: &Record<'_>) -> u8 {
     if record.headers.len() == 0 {
         return Levels::DEFAULT_LEVEL;
     }
-    record
-        .headers
-        .clone()
-        .filter(|header| header.key == PRIORITY_HEADER)
-        .last()
-        .and_then(|header| level(header.value?))
-        .unwrap_or(Levels::DEFAULT_LEVEL)
+    let mut named = None;
+    for header in record.headers.clone() {
+        if header.key == PRIORITY_HEADER {
+            named = header.value.and_then(level);
+        }
+    }
+    named.unwrap_or(Levels::DEFAULT_LEVEL)
 }
 
 /// `None` if `text` is not made of ASCII digits.

@@ -35,6 +35,7 @@ pub struct Headers<'a> {
 impl<'a> Iterator for Headers<'a> {
     type Item = RecordHeader<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<RecordHeader<'a>> {
         if self.left <= 0 {
             return None;
@@ -160,6 +161,7 @@ impl<'a> Cursor<'a> {
         Ok(Record { offset_delta, timestamp_delta, key, value, headers })
     }
 
+    #[inline]
     fn header(&mut self) -> Result<RecordHeader<'a>, Flaw> {
         let key = self.nullable()?.ok_or(Flaw::Length)?;
         Ok(RecordHeader { key, value: self.nullable()? })
@@ -187,12 +189,7 @@ impl<'a> Cursor<'a> {
     /// A zigzag varint of at most 5 bytes.
     #[inline]
     fn varint(&mut self) -> Result<i32, Flaw> {
-        if let Some((&byte @ 0..0x80, rest)) = self.rest.split_first() {
-            self.rest = rest;
-            return Ok(i32::from(byte >> 1) ^ -i32::from(byte & 1));
-        }
-        let long = self.unsigned(5)?;
-        let zigzag = u32::try_from(long).map_err(|_| Flaw::Varint)?;
+        let zigzag = u32::try_from(self.unsigned(5)?).map_err(|_| Flaw::Varint)?;
         Ok((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
     }
 
@@ -203,8 +200,23 @@ impl<'a> Cursor<'a> {
         Ok((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
     }
 
+    /// Most numbers in a record have one or two bytes.
     #[inline]
     fn unsigned(&mut self, bytes_max: usize) -> Result<u64, Flaw> {
+        match *self.rest {
+            [first @ 0..0x80, ref rest @ ..] => {
+                self.rest = rest;
+                Ok(u64::from(first))
+            }
+            [first, second @ 0..0x80, ref rest @ ..] => {
+                self.rest = rest;
+                Ok(u64::from(first & 0x7f) | u64::from(second) << 7)
+            }
+            _ => self.long_unsigned(bytes_max),
+        }
+    }
+
+    fn long_unsigned(&mut self, bytes_max: usize) -> Result<u64, Flaw> {
         let mut number = 0_u64;
         for (place, &byte) in self.rest.iter().take(bytes_max).enumerate() {
             let part = u64::from(byte & 0x7f);
