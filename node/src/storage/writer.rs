@@ -268,11 +268,11 @@ impl Writer {
         if durable && direct {
             self.group.sync_first.insert(partition);
         }
-        self.group.bytes += bytes;
         writing.unjournaled |= !durable;
         writing.push(*batch.header(), levels, chunks, bytes);
         self.touched.insert(partition);
         if durable || !alone {
+            self.group.bytes += bytes;
             self.group.join(partition, write);
         } else {
             writing.done = Some(write);
@@ -298,7 +298,7 @@ impl Writer {
         for partition in std::mem::take(&mut self.touched) {
             let Some(writing) = self.logs.get_mut(&partition) else { continue };
             if let Err(error) = self.segments.append(writing).await {
-                let failed = writing.done.map(|write| (partition, write));
+                let failed = writing.done.take().map(|write| (partition, write));
                 self.fail(&error, failed);
                 if self.poisoned {
                     break;
@@ -424,6 +424,9 @@ impl Writer {
             self.completions.write_failed(partition, first);
         }
         self.refuse_after(group.after);
+        // With these go the answers to those who wait for files to be unlinked.
+        self.leaving.clear();
+        self.segments.leaving.clear();
         for done in self.checkpoint_done.drain(..) {
             let _ = done.send(Err(StorageError::Stopped));
         }

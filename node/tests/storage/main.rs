@@ -1,5 +1,6 @@
 //! The storage engine on a real directory and in memory: what it keeps, what it tells, and what a
 //! power loss at any moment leaves.
 
+mod crash;
 mod life;
 mod support;
