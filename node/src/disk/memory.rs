@@ -101,6 +101,12 @@ impl MemoryDisk {
                 renaming.apply(&mut names);
             }
         }
+        // What stands in a directory that was lost is lost with it.
+        let found = names.clone();
+        names.retain(|path, _| {
+            let inside = path.ancestors().skip(1).filter(|directory| directory.parent().is_some());
+            inside.into_iter().all(|directory| found.contains_key(directory))
+        });
         // A rename is one step for one inode under two names: both names show the same bytes.
         let mut pages_held = 0;
         let mut restored: Vec<(Shared, Shared)> = Vec::new();

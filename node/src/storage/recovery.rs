@@ -79,6 +79,7 @@ pub(super) async fn load(
     };
     let snapshots = loading.list().await?;
     loading.check_presence()?;
+    loading.remove_orphans().await?;
     loading.newest_snapshot(snapshots).await?;
     loading.scan(trusted).await?;
     loading.settle().await
@@ -141,6 +142,20 @@ impl Loading<'_> {
         let first = self.bases.first();
         if mark.log_start < mark.end && first.is_none_or(|&first| first > mark.log_start) {
             return Err(missing(mark.log_start));
+        }
+        Ok(())
+    }
+
+    /// Segments behind one that a power loss took before its name was durable. What of them was
+    /// acknowledged stands in the journal.
+    async fn remove_orphans(&mut self) -> Result<(), LogError> {
+        let start = self.log_start();
+        if self.bases.first().is_some_and(|&first| first > start) {
+            reached!("segments-without-their-first-removed");
+            for base in std::mem::take(&mut self.bases) {
+                self.remove(base).await?;
+            }
+            self.changed = true;
         }
         Ok(())
     }
@@ -361,11 +376,10 @@ impl Loading<'_> {
         }
         self.recovered.delete_before(start);
         if self.changed {
-            let mut names = BTreeSet::from([self.shared.logs_directory()]);
+            let names = BTreeSet::from([self.shared.logs_directory(), self.directory.clone()]);
             let mut files = Vec::new();
             for segment in &self.segments {
                 if !self.is_durable(segment.base, segment.bytes) {
-                    names.insert(self.directory.clone());
                     files.push(self.open(segment.base).await?);
                 }
             }
