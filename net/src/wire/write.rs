@@ -8,6 +8,10 @@ use super::{WireError, WireErrorKind, varint};
 /// Byte strings up to this length are cheaper to copy than to write as a chunk of their own.
 const COPY_MAX: usize = 512;
 
+/// Gathered pieces share blocks of this size; a new one is begun when less than `PIECE_MIN` is left.
+const BLOCK: usize = 4 * 1024;
+const PIECE_MIN: usize = 128;
+
 /// Gathers the chunks of one frame. What cannot be written (a string beyond 32,767 bytes in the
 /// old form, a frame beyond 2 GiB) is remembered and told by [`Writer::finish`].
 #[derive(Debug, Default)]
@@ -114,7 +118,7 @@ impl Writer {
             Err(_) => self.fail(Some(field.written())),
         }
         self.error = self.error.take().or_else(|| field.error.take());
-        field.close_piece();
+        field.close_last_piece();
         for chunk in field.first.map(BytesMut::freeze).iter().chain(&field.chunks) {
             self.bytes(chunk);
         }
@@ -123,7 +127,7 @@ impl Writer {
     /// The chunks in order, the length prefix set. None of them is empty.
     pub fn finish(mut self) -> Result<Vec<Bytes>, WireError> {
         let written = self.written();
-        self.close_piece();
+        self.close_last_piece();
         if self.prefixed
             && let Some(first) = &mut self.first
         {
@@ -145,8 +149,22 @@ impl Writer {
         if self.open.is_empty() {
             return;
         }
-        self.closed += self.open.len();
         let piece = self.open.split();
+        if self.open.capacity() < PIECE_MIN {
+            self.open = BytesMut::with_capacity(BLOCK);
+        }
+        self.keep(piece);
+    }
+
+    fn close_last_piece(&mut self) {
+        let piece = std::mem::take(&mut self.open);
+        if !piece.is_empty() {
+            self.keep(piece);
+        }
+    }
+
+    fn keep(&mut self, piece: BytesMut) {
+        self.closed += piece.len();
         if self.first.is_none() && self.chunks.is_empty() {
             self.first = Some(piece);
         } else {
