@@ -207,7 +207,7 @@ pub const TOPIC_SETTINGS: &[Setting] = &[
         "min.insync.replicas",
         1,
         "1",
-        "Copies that must be in sync before acks=all is accepted; 2 unless given, once there are 3.",
+        "Copies that must be in sync for acks=all; unless given, 2 as soon as there are 3.",
     ),
     other("preallocate", Kind::Switch, "false", "Kept for Kafka's tools; files grow in chunks."),
     other(
