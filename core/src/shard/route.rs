@@ -26,6 +26,8 @@ pub(super) enum Work {
     Partition(PartitionId, partition::interface::Input),
     Group(i32, group::interface::Input),
     Controller(controller::interface::Input),
+    /// The coordinator's partition is gone, and it has said so to everybody.
+    Forget(i32),
 }
 
 /// Which machine's append a request of the shard's own is.
@@ -44,6 +46,10 @@ impl Shard {
             Work::Partition(partition, input) => self.run_partition(now, partition, input, effects),
             Work::Group(coordinator, input) => self.run_group(now, coordinator, input, effects),
             Work::Controller(input) => self.run_controller(now, input, effects),
+            Work::Forget(coordinator) => {
+                self.groups.remove(&coordinator);
+                self.plan(Key::Group(coordinator), None);
+            }
         }
     }
 
@@ -194,11 +200,6 @@ impl Shard {
             }
         }
         self.group_effects = asked;
-        // Its partition is gone: nobody will ask again.
-        if !self.partitions.contains_key(&partition) {
-            self.groups.remove(&coordinator);
-            self.plan(Key::Group(coordinator), None);
-        }
     }
 
     fn run_controller(

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use bytes::Bytes;
 use quorate_core::batch::{Batch, BatchBuilder, Codec, Levels};
 use quorate_core::controller::interface as controller;
 use quorate_core::group::interface as group;
@@ -212,7 +213,7 @@ impl ShardStage {
                     validate_only: false,
                 })
             }
-            "commit" | "offsets" => {
+            "commit" | "offsets" | "join" => {
                 Input::Group { coordinator: 0, input: group_input(request, command) }
             }
             other => panic!("no such command: {other}"),
@@ -227,6 +228,22 @@ fn group_input(request: RequestId, command: &Command<'_>) -> group::Input {
             request,
             group,
             partitions: None,
+        });
+    }
+    if command.name == "join" {
+        return group::Input::Join(group::Join {
+            request,
+            group,
+            member: String::new(),
+            instance: None,
+            client_id: "client".to_owned(),
+            client_host: "host".to_owned(),
+            session_timeout: Duration::from_secs(10),
+            rebalance_timeout: Duration::from_secs(60),
+            protocol_type: "consumer".to_owned(),
+            protocols: vec![group::Protocol { name: "range".to_owned(), metadata: Bytes::new() }],
+            member_id_required: false,
+            skip_assignment: false,
         });
     }
     let partition = group::TopicPartition { topic: "orders".to_owned(), partition: 0 };
