@@ -52,6 +52,8 @@ pub struct Groups {
     /// Replays asked for whose end has not come. The last one counts: after two elections in
     /// quick succession an earlier one may still be on its way.
     replays: u32,
+    /// Topics that were deleted while the log was replayed.
+    deleted_topics: Vec<String>,
     /// Records that a replay could not read. They are kept in the log and otherwise ignored.
     unread: u64,
 }
@@ -84,6 +86,7 @@ impl Groups {
             },
             deadlines: BTreeSet::new(),
             replays: 0,
+            deleted_topics: Vec::new(),
             unread: 0,
         }
     }
@@ -140,6 +143,7 @@ impl Groups {
         self.desk.offsets = 0;
         self.groups.clear();
         self.deadlines.clear();
+        self.deleted_topics.clear();
         self.unread = 0;
     }
 
@@ -175,6 +179,10 @@ impl Groups {
             self.with_group(&name, now, effects, |group, desk| {
                 group.hear_everybody(desk.now.monotonic);
             });
+        }
+        let deleted = std::mem::take(&mut self.deleted_topics);
+        if !deleted.is_empty() {
+            self.on_topics_deleted(now, deleted, effects);
         }
     }
 
@@ -425,6 +433,16 @@ impl Groups {
         }
     }
 
+    fn on_topics_deleted(&mut self, now: Now, topics: Vec<String>, effects: &mut Vec<Effect>) {
+        match self.role {
+            Role::Idle => {}
+            Role::Loading => self.deleted_topics.extend(topics),
+            Role::Leading { .. } => self.on_every_group(now, effects, |group, desk| {
+                group.on_topics_deleted(&topics, desk);
+            }),
+        }
+    }
+
     fn on_tick(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let Role::Leading { since, expiry } = self.role else { return };
         while let Some((deadline, name)) = self.deadlines.first()
@@ -520,13 +538,7 @@ impl Machine for Groups {
                     group.on_delete_offsets(request, partitions, desk);
                 });
             }
-            Input::TopicsDeleted { topics } => {
-                if matches!(self.role, Role::Leading { .. }) {
-                    self.on_every_group(now, effects, |group, desk| {
-                        group.on_topics_deleted(&topics, desk);
-                    });
-                }
-            }
+            Input::TopicsDeleted { topics } => self.on_topics_deleted(now, topics, effects),
             Input::Cancelled { request } => self.on_cancelled(now, request, effects),
             Input::Tick => self.on_tick(now, effects),
         }

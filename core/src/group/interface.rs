@@ -114,7 +114,8 @@ pub enum Input {
         group: String,
         partitions: Vec<TopicPartition>,
     },
-    /// Topics of these names are gone: so are their offsets.
+    /// Topics of these names are gone: so are their offsets. To be told of every deletion, and
+    /// at a start of those in the metadata log, since the last life may not have got so far.
     TopicsDeleted {
         topics: Vec<String>,
     },

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::stream::{self, StreamExt};
+use quorate_core::group::interface::Input as ForGroups;
 use quorate_core::id::{PartitionId, TopicId};
 use quorate_core::metadata::config::TopicConfigs;
 use quorate_core::metadata::{ConfigResource, Image, Record, Topic as TopicRecord};
@@ -110,7 +111,11 @@ impl Keeper {
 
     async fn follow(&self, image: &mut Image, records: &[Record]) -> Result<(), Failed> {
         let mut touched = BTreeSet::new();
+        let mut deleted = Vec::new();
         for record in records {
+            if let Record::TopicDeleted { topic } = record {
+                deleted.extend(image.topic(*topic).map(|topic| topic.name.clone()));
+            }
             image.apply(record);
             touched.extend(topic_of(record));
         }
@@ -137,6 +142,24 @@ impl Keeper {
         self.catalog.changed.notify_waiters();
         for topic in gone {
             self.remove(&topic).await?;
+        }
+        deleted.retain(|name| image.topic_named(name).is_none());
+        self.forget_offsets(&deleted).await?;
+        Ok(())
+    }
+
+    /// A topic that gets the name of a deleted one must not begin where groups left the old one.
+    /// At a start this repeats what the last life may not have got to.
+    async fn forget_offsets(&self, deleted: &[String]) -> Result<(), Failed> {
+        let Some(offsets) = self.catalog.topic_named(OFFSETS_TOPIC) else { return Ok(()) };
+        if deleted.is_empty() {
+            return Ok(());
+        }
+        for Partition { log, .. } in &offsets.partitions {
+            let Log::Open(log) = log else { continue };
+            let (coordinator, topics) = (log.partition.index, deleted.to_vec());
+            let input = ForGroups::TopicsDeleted { topics };
+            log.shard.tell(Command::Tell(Input::Group { coordinator, input })).await?;
         }
         Ok(())
     }
