@@ -130,8 +130,9 @@ impl Shard {
         match slot.role {
             Role::Data => {}
             Role::Offsets => {
-                self.work
-                    .push_back(Work::Group(partition.index, group::interface::Input::Resigned));
+                let resigned = group::interface::Input::Resigned;
+                self.work.push_back(Work::Group(partition.index, resigned));
+                self.work.push_back(Work::Forget(partition.index));
             }
             Role::Metadata => {
                 self.work.push_back(Work::Controller(controller::interface::Input::Resigned));
