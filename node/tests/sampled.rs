@@ -14,12 +14,17 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use quorate_core::batch::{BatchBuilder, Codec};
-use quorate_core::id::{ProducerEpoch, ProducerId};
+use quorate_core::id::{ProducerEpoch, ProducerId, TopicId};
 use quorate_core::rng::Rng;
 use quorate_core::time::Timestamp;
 use quorate_net::clock::Clock;
 use quorate_net::connection::Frames;
+use quorate_net::kafka::error::Code;
 use quorate_net::kafka::header::RequestHeader;
+use quorate_net::kafka::messages::delete_topics::DeleteTopicState;
+use quorate_net::kafka::messages::describe_configs::DescribeConfigsResource;
+use quorate_net::kafka::messages::metadata::MetadataRequestTopic;
+use quorate_net::kafka::messages::{DeleteTopicsRequest, DescribeConfigsRequest, MetadataRequest};
 use quorate_net::kafka::{ApiKey, Request, Response};
 use quorate_net::wire::sample::Source;
 use quorate_net::wire::{Reader, Records, Text, Writer};
@@ -34,9 +39,9 @@ const SETTINGS: [(&str, &str); 2] =
     [("fetch.wait_max", "200ms"), ("request.produce_wait_max", "2s")];
 
 /// What became of a request.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 enum Fate {
-    Answered,
+    Answered(Response),
     /// acks=0 wants no answer.
     Silent,
     Closed,
@@ -127,7 +132,7 @@ impl Asker {
             .unwrap_or_else(|error| panic!("{error} in the answer to {request:?}"));
         assert_eq!(reader.remaining(), 0, "{response:?} answers {request:?}");
         self.stream = Some(stream);
-        Fate::Answered
+        Fate::Answered(response)
     }
 }
 
@@ -167,7 +172,7 @@ async fn every_request_is_answered_whatever_is_in_it() {
         let span = u64::from((versions.end() - versions.start()).unsigned_abs()) + 1;
         let version = versions.start() + rng.below(span) as i16;
         let request = request(&mut rng, key, version);
-        if asker.ask(&request, version).await == Fate::Closed {
+        if matches!(asker.ask(&request, version).await, Fate::Closed) {
             *closed.entry(key).or_default() += 1;
         }
         assert_eq!(panics.load(Ordering::Relaxed), 0, "{request:?}");
@@ -178,5 +183,56 @@ async fn every_request_is_answered_whatever_is_in_it() {
     let client = house::client(&node);
     house::produce(&client, "afterwards", 0..10).await;
     house::assert_values(&house::consume(&client, "afterwards", 10).await);
+    node.shutdown().await.expect("the node stops in good order");
+}
+
+/// Asks what must be answered.
+async fn answered(asker: &mut Asker, request: impl Into<Request>, version: i16) -> Response {
+    match asker.ask(&request.into(), version).await {
+        Fate::Answered(response) => response,
+        fate => panic!("{fate:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_named_often_is_answered_once() {
+    let node = house::in_memory(&SETTINGS).await;
+    let mut asker = Asker { address: node.address(), stream: None, asked: 0 };
+    let topic = MetadataRequestTopic { name: Some("often".into()), ..Default::default() };
+    let request = MetadataRequest { topics: Some(vec![topic; 10_000]), ..Default::default() };
+    match answered(&mut asker, request, 12).await {
+        Response::Metadata(response) => assert_eq!(response.topics.len(), 1),
+        other => panic!("{other:?}"),
+    }
+    let resource = DescribeConfigsResource {
+        resource_type: 2,
+        resource_name: "often".into(),
+        ..Default::default()
+    };
+    let request =
+        DescribeConfigsRequest { resources: vec![resource; 10_000], ..Default::default() };
+    match answered(&mut asker, request, 4).await {
+        Response::DescribeConfigs(response) => assert_eq!(response.results.len(), 1),
+        other => panic!("{other:?}"),
+    }
+    node.shutdown().await.expect("the node stops in good order");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_is_deleted_by_one_name_only() {
+    let node = house::in_memory(&SETTINGS).await;
+    house::produce(&house::client(&node), "kept", 0..1).await;
+    let mut asker = Asker { address: node.address(), stream: None, asked: 0 };
+    let both = DeleteTopicState { name: Some("kept".into()), topic_id: TopicId([7; 16]) };
+    let topics = vec![both, DeleteTopicState::default()];
+    let request = DeleteTopicsRequest { topics, timeout_ms: 1000, ..Default::default() };
+    match answered(&mut asker, request, 6).await {
+        Response::DeleteTopics(response) => {
+            let codes: Vec<i16> = response.responses.iter().map(|row| row.error_code).collect();
+            assert_eq!(codes, [Code::InvalidRequest.code(); 2]);
+        }
+        other => panic!("{other:?}"),
+    }
+    house::assert_values(&house::consume(&house::client(&node), "kept", 1).await);
     node.shutdown().await.expect("the node stops in good order");
 }

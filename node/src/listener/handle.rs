@@ -12,6 +12,7 @@ pub(crate) mod offsets;
 pub(crate) mod produce;
 pub(crate) mod producer_id;
 pub(crate) mod records;
+pub(crate) mod repeated;
 pub(crate) mod topics;
 
 use std::future::Future;
@@ -74,7 +75,7 @@ impl Serve for Handlers {
                 answer(async move { topics::create_partitions(&node, request).await })
             }
             Request::DescribeConfigs(request) => {
-                answer(std::future::ready(Ok(configs::describe(&node, &request))))
+                answer(std::future::ready(Ok(configs::describe(&node, request))))
             }
             Request::AlterConfigs(request) => {
                 answer(async move { configs::replace(&node, request).await })

@@ -83,14 +83,15 @@ impl From<&Invalid> for Code {
 }
 
 impl From<&BatchError> for Code {
-    /// Bytes that were damaged are worth sending again, bytes that were made so are not.
+    /// Bytes that were damaged are worth sending again, bytes that were made so are not: as in
+    /// Kafka, a batch that is cut short is of the second kind.
     fn from(error: &BatchError) -> Self {
         match error {
-            BatchError::Short { .. } | BatchError::Length { .. } | BatchError::Checksum { .. } => {
-                Self::CorruptMessage
-            }
+            BatchError::Checksum { .. } => Self::CorruptMessage,
             BatchError::Codec { .. } => Self::UnsupportedCompressionType,
-            BatchError::Trailing { .. }
+            BatchError::Short { .. }
+            | BatchError::Length { .. }
+            | BatchError::Trailing { .. }
             | BatchError::Magic { .. }
             | BatchError::Count { .. }
             | BatchError::Offsets { .. } => Self::InvalidRecord,

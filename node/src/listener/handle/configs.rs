@@ -20,6 +20,7 @@ use quorate_net::kafka::messages::{
 };
 use quorate_net::wire::Text;
 
+use super::repeated::once;
 use super::topics::ask;
 use crate::config::NodeConfig;
 use crate::driver::ask::Stopped;
@@ -63,11 +64,16 @@ const KAFKA_NAMES: &[(&str, &str)] = &[
     ("socket.request.max.bytes", "request.bytes_max"),
 ];
 
-pub(crate) fn describe(node: &Node, request: &DescribeConfigsRequest) -> DescribeConfigsResponse {
-    let results = request.resources.iter().map(|resource| {
+pub(crate) fn describe(
+    node: &Node,
+    mut request: DescribeConfigsRequest,
+) -> DescribeConfigsResponse {
+    let resources = std::mem::take(&mut request.resources);
+    let resources = once(resources, |named| (named.resource_type, named.resource_name.clone()));
+    let results = resources.map(|resource| {
         let found = match resource.resource_type {
-            TOPIC => topic_configs(node, request, resource),
-            BROKER => node_configs(node, request, resource),
+            TOPIC => topic_configs(node, &request, &resource),
+            BROKER => node_configs(node, &request, &resource),
             _ => Err((Code::InvalidRequest, "only topics and nodes have configurations here")),
         };
         let (code, why, configs) = match found {
@@ -78,7 +84,7 @@ pub(crate) fn describe(node: &Node, request: &DescribeConfigsRequest) -> Describ
             error_code: code.code(),
             error_message: why,
             resource_type: resource.resource_type,
-            resource_name: resource.resource_name.clone(),
+            resource_name: resource.resource_name,
             configs,
         }
     });

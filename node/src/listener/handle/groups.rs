@@ -27,6 +27,7 @@ use quorate_net::kafka::messages::{
 };
 use quorate_net::wire::Text;
 
+use super::repeated::once;
 use super::{answer, offsets, topics};
 use crate::catalog::{Log, OFFSETS_TOPIC};
 use crate::driver::ask::{Stopped, Withdrawal};
@@ -350,7 +351,7 @@ async fn describe(
     request: DescribeGroupsRequest,
 ) -> Result<DescribeGroupsResponse, Stopped> {
     let mut groups = Vec::with_capacity(request.groups.len());
-    for group_id in request.groups {
+    for group_id in once(request.groups, Text::clone) {
         let group = texts(&group_id);
         let outcome = ask(node, &group_id, |request| Input::Describe { request, group }).await?;
         let mut row = match outcome {

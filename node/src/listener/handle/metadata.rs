@@ -16,6 +16,7 @@ use quorate_net::kafka::messages::{
 };
 use quorate_net::wire::Text;
 
+use super::repeated::once;
 use super::topics;
 use crate::catalog::{Log, Partition, State, Topic};
 use crate::driver::ask::Stopped;
@@ -49,7 +50,8 @@ pub(crate) async fn metadata(
     } else {
         let mut topics = Vec::new();
         let create = request.allow_auto_topic_creation && node.config.topic.auto_create;
-        for asked in request.topics.unwrap_or_default() {
+        let asked = request.topics.unwrap_or_default();
+        for asked in once(asked, |topic| (topic.topic_id, topic.name.clone())) {
             topics.push(one(node, asked, create, operations).await?);
         }
         topics

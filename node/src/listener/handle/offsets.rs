@@ -19,6 +19,7 @@ use quorate_net::kafka::messages::{
 use quorate_net::wire::Text;
 
 use super::groups::{ask, texts};
+use super::repeated::once;
 use crate::driver::ask::Stopped;
 use crate::node::Node;
 
@@ -96,7 +97,7 @@ pub(super) async fn fetch(
 ) -> Result<OffsetFetchResponse, Stopped> {
     if version >= MANY_GROUPS {
         let mut groups = Vec::with_capacity(request.groups.len());
-        for asked in request.groups {
+        for asked in once(request.groups, |group| group.group_id.clone()) {
             let wanted = asked.topics.as_ref().map(|topics| {
                 topics.iter().map(|topic| (&topic.name, &topic.partition_indexes[..])).collect()
             });

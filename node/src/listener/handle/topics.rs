@@ -18,7 +18,7 @@ use quorate_net::kafka::messages::create_partitions::{
 use quorate_net::kafka::messages::create_topics::{
     CreatableTopic, CreatableTopicConfigs, CreatableTopicResult,
 };
-use quorate_net::kafka::messages::delete_topics::DeletableTopicResult;
+use quorate_net::kafka::messages::delete_topics::{DeletableTopicResult, DeleteTopicState};
 use quorate_net::kafka::messages::{
     CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse,
     DeleteTopicsRequest, DeleteTopicsResponse,
@@ -212,39 +212,60 @@ pub(crate) async fn delete_topics(
 ) -> Result<DeleteTopicsResponse, Stopped> {
     let until = node.clock.now().monotonic
         + node.patience(request.timeout_ms, node.config.request.produce_wait_max);
-    let topics: Vec<TopicName> = if version >= DELETE_BY_ID {
-        let names = request.topics.into_iter().map(|topic| match topic.name {
-            Some(name) => TopicName::Name(name.to_string()),
-            None => TopicName::Id(topic.topic_id),
-        });
-        names.collect()
+    let (topics, unclear) = if version >= DELETE_BY_ID {
+        named_once(request.topics)
     } else {
-        request.topic_names.iter().map(|name| TopicName::Name(name.to_string())).collect()
+        let names = request.topic_names.iter().map(|name| TopicName::Name(name.to_string()));
+        (names.collect(), Vec::new())
     };
     let asked = topics.clone();
-    let responses = match ask(node, |request| Input::DeleteTopics { request, topics }).await? {
-        Outcome::TopicsDeleted(deleted) => {
-            let gone: Vec<TopicId> = deleted
-                .iter()
-                .filter_map(|(_, done)| done.as_ref().ok().map(|topic| topic.id))
-                .collect();
-            served(node, until, |state| gone.iter().all(|id| state.topic(*id).is_none())).await;
-            let rows = deleted.into_iter().map(|(name, done)| match done {
-                Ok(topic) => DeletableTopicResult {
-                    name: Some(topic.name.into()),
-                    topic_id: topic.id,
-                    ..DeletableTopicResult::default()
-                },
-                Err(problem) => delete_failure(name, &problem),
-            });
-            rows.collect()
-        }
-        Outcome::Refused(problem) => {
-            asked.into_iter().map(|name| delete_failure(name, &problem)).collect()
-        }
-        other => unreachable!("topics are deleted, not {other:?}"),
-    };
+    let mut responses: Vec<DeletableTopicResult> =
+        match ask(node, |request| Input::DeleteTopics { request, topics }).await? {
+            Outcome::TopicsDeleted(deleted) => {
+                let gone: Vec<TopicId> = deleted
+                    .iter()
+                    .filter_map(|(_, done)| done.as_ref().ok().map(|topic| topic.id))
+                    .collect();
+                served(node, until, |state| gone.iter().all(|id| state.topic(*id).is_none())).await;
+                let rows = deleted.into_iter().map(|(name, done)| match done {
+                    Ok(topic) => DeletableTopicResult {
+                        name: Some(topic.name.into()),
+                        topic_id: topic.id,
+                        ..DeletableTopicResult::default()
+                    },
+                    Err(problem) => delete_failure(name, &problem),
+                });
+                rows.collect()
+            }
+            Outcome::Refused(problem) => {
+                asked.into_iter().map(|name| delete_failure(name, &problem)).collect()
+            }
+            other => unreachable!("topics are deleted, not {other:?}"),
+        };
+    responses.extend(unclear);
     Ok(DeleteTopicsResponse { responses, ..DeleteTopicsResponse::default() })
+}
+
+/// The topics that go by a name or by an id, and a refusal for those that go by both or by
+/// neither: what is to be deleted must be clear.
+fn named_once(topics: Vec<DeleteTopicState>) -> (Vec<TopicName>, Vec<DeletableTopicResult>) {
+    let mut clear = Vec::with_capacity(topics.len());
+    let mut unclear = Vec::new();
+    for DeleteTopicState { name, topic_id } in topics {
+        match name {
+            Some(name) if topic_id == TopicId::NONE => {
+                clear.push(TopicName::Name(name.to_string()));
+            }
+            None if topic_id != TopicId::NONE => clear.push(TopicName::Id(topic_id)),
+            name => unclear.push(DeletableTopicResult {
+                name,
+                topic_id,
+                error_code: Code::InvalidRequest.code(),
+                error_message: Some("a topic goes by its name or by its id, not by both".into()),
+            }),
+        }
+    }
+    (clear, unclear)
 }
 
 fn delete_failure(name: TopicName, problem: &Problem) -> DeletableTopicResult {
