@@ -8,7 +8,8 @@ use super::{WireError, WireErrorKind, varint};
 /// Byte strings up to this length are cheaper to copy than to write as a chunk of their own.
 const COPY_MAX: usize = 512;
 
-/// Gathered pieces share blocks of this size; a new one is begun when less than `PIECE_MIN` is left.
+/// Gathered pieces share blocks of this size. A new one is begun when less than `PIECE_MIN` is
+/// left.
 const BLOCK: usize = 4 * 1024;
 const PIECE_MIN: usize = 128;
 
