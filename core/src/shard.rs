@@ -57,8 +57,10 @@ struct Slot {
 
 impl Shard {
     /// A shard without partitions. `seed` draws what its machines draw; no two lives of a node
-    /// may have the same.
+    /// may have the same. Panics on limits that no machine can keep to.
     pub fn new(id: NodeId, limits: Limits, seed: u64) -> Self {
+        limits.partition.check();
+        limits.controller.check();
         Self {
             id,
             limits,

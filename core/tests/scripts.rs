@@ -30,3 +30,21 @@ fn the_controller() {
 fn a_shard() {
     run_all("shard", || Box::new(ShardStage::new()));
 }
+
+/// A branch that is worth a mark is worth a story.
+#[cfg(debug_assertions)]
+#[test]
+fn every_mark_is_passed_by_a_story() {
+    quorate_core::mark::take();
+    one_replica();
+    the_controller();
+    a_shard();
+    let passed = quorate_core::mark::take();
+    for machine in ["partition", "controller", "shard"] {
+        let marks = script::marks(machine);
+        assert!(!marks.is_empty(), "{machine} has marks");
+        for mark in marks {
+            assert!(passed.contains_key(mark.as_str()), "no story passes {mark} of {machine}");
+        }
+    }
+}

@@ -7,7 +7,7 @@ use crate::batch::Batch;
 use crate::id::{LeaderEpoch, NodeId, ProducerId, RequestId, TopicId};
 use crate::metadata::{Address, Record};
 
-/// Bounds and defaults of the controller, checked by the node at its start.
+/// Bounds and defaults of the controller; see `Limits::check`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub topics_max: usize,
@@ -28,6 +28,15 @@ pub struct Limits {
     pub replication_default: Option<i16>,
     /// Producer ids handed to a node at a time.
     pub producer_ids_block: i64,
+}
+
+impl Limits {
+    /// Panics unless a controller can keep to these.
+    pub fn check(&self) {
+        assert!(self.producer_ids_block > 0 && self.partitions_default > 0, "{self:?}");
+        assert!(self.replication_default.is_none_or(|replicas| replicas > 0), "{self:?}");
+        assert!(self.waiting_max > 0 && self.topic_partitions_max > 0, "{self:?}");
+    }
 }
 
 impl Default for Limits {

@@ -58,7 +58,7 @@ impl Default for PartitionConfig {
     }
 }
 
-/// Bounds and habits of a replica, checked by the node at its start.
+/// Bounds and habits of a replica; see `Limits::check`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Idempotent producers remembered; each takes some 150 bytes.
@@ -77,6 +77,17 @@ pub struct Limits {
     pub waiting_max: usize,
     /// A wall clock that moves so much more or less than the monotonic one has jumped.
     pub clock_jump_min: Duration,
+}
+
+impl Limits {
+    /// Panics unless a replica can keep to these: intervals must not be zero, or a tick would be
+    /// wanted again at once.
+    pub fn check(&self) {
+        assert!(!self.retention_check_interval.is_zero(), "{self:?}");
+        assert!(!self.producer_check_interval.is_zero(), "{self:?}");
+        assert!(self.producer_expiration_short <= self.producer_expiration, "{self:?}");
+        assert!(self.producers_max > 0 && self.waiting_max > 0, "{self:?}");
+    }
 }
 
 impl Default for Limits {

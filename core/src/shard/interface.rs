@@ -14,7 +14,7 @@ use crate::{controller, group, partition};
 /// Request ids from here on are the shard's own; those of drivers stay below.
 pub const INTERNAL_REQUESTS: u64 = 1 << 63;
 
-/// Bounds of the machines in a shard, checked by the node at its start.
+/// Bounds of the machines in a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     pub partition: partition::interface::Limits,

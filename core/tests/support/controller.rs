@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use quorate_core::batch::Batch;
+use quorate_core::batch::{Batch, BatchBuilder, Codec};
 use quorate_core::controller::interface::{
     AlterConfig, AppendId, ConfigChange, ConfigOp, Effect, Input, Limits, MorePartitions, NewTopic,
     Outcome, Problem, RegisterNode, Resource, TopicName,
@@ -12,7 +12,7 @@ use quorate_core::controller::{Controller, records_of};
 use quorate_core::id::{LeaderEpoch, NodeId, RequestId, TopicId};
 use quorate_core::machine::Machine;
 use quorate_core::metadata::{Address, Record};
-use quorate_core::time::Now;
+use quorate_core::time::{Now, Timestamp};
 
 use super::script::{Command, Stage};
 
@@ -196,6 +196,11 @@ impl Stage for ControllerStage {
             }
             "elect-only" => self.step(Input::Elected { leader_epoch: LeaderEpoch(0) }),
             "replay" => self.replay(),
+            "replay-unreadable" => {
+                let mut builder = BatchBuilder::new(Codec::None);
+                builder.append(Timestamp(0), None, Some(&[2, 0]), []);
+                self.step(Input::Replayed { batch: builder.build() })
+            }
             "resign" => {
                 self.in_flight = None;
                 self.step(Input::Resigned)
