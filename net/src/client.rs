@@ -128,8 +128,26 @@ impl Client {
         let config = &self.inner.config;
         let deadline = self.now() + config.operation_timeout;
         let mut backoff = config.retry_backoff;
+        let expired = |last: Option<Error>| Error::Expired {
+            what: what.to_owned(),
+            after: config.operation_timeout,
+            last: last.map(Box::new),
+        };
+        // What became of the operation is what became of its most uncertain attempt.
+        let mut uncertain = None;
         loop {
-            let error = match attempt().await {
+            let outcome = tokio::select! {
+                biased;
+                outcome = attempt() => outcome,
+                () = self.inner.clock.sleep_until(deadline) => {
+                    let late = Error::Interrupted {
+                        address: "the cluster".to_owned(),
+                        reason: "the time was over".to_owned(),
+                    };
+                    return Err(expired(uncertain.or(Some(late))));
+                }
+            };
+            let error = match outcome {
                 Err(error) if error.is_retriable() => error,
                 outcome => return outcome,
             };
@@ -137,13 +155,10 @@ impl Client {
                 self.inner.metadata.expire();
             }
             if self.now() + backoff >= deadline {
-                return Err(Error::Expired {
-                    what: what.to_owned(),
-                    after: config.operation_timeout,
-                    last: Some(Box::new(error)),
-                });
+                return Err(expired(uncertain.or(Some(error))));
             }
             tracing::debug!(what, %error, "trying again");
+            uncertain = Some(error).filter(|error| error.fate() == Fate::Unknown).or(uncertain);
             self.inner.clock.sleep(backoff).await;
             backoff = (backoff * 2).min(config.retry_backoff_max);
         }

@@ -43,10 +43,21 @@ pub(crate) async fn run(context: &Context, args: ConsumeArgs) -> Result<(), Fail
         some => some.to_vec(),
     };
     let bounds = Bounds::of(context, &client, &args, &partitions).await?;
-    match args.merge {
-        Some(_) => merge::run(context, &client, &args, bounds, &mut printer).await,
-        None => plain(&client, &args, bounds, &mut printer).await,
-    }
+    let outcome = {
+        let reading = async {
+            match args.merge {
+                Some(_) => merge::run(context, &client, &args, bounds, &mut printer).await,
+                None => plain(&client, &args, bounds, &mut printer).await,
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = tokio::signal::ctrl_c() => Ok(()),
+            outcome = reading => outcome,
+        }
+    };
+    // What has been read is written out, whatever ended the reading.
+    printer.flush().and(outcome)
 }
 
 /// Where each partition begins and, with `--exit`, ends.
@@ -164,7 +175,7 @@ async fn plain(
         }
         printer.flush_if_watched()?;
     }
-    printer.flush()
+    Ok(())
 }
 
 /// Writes records as they were asked for, and stops at `--count`.

@@ -96,9 +96,12 @@ async fn read_line(
     let unreadable =
         |error: io::Error| Failure::new(format!("standard input cannot be read: {error}"));
     let mut reading = std::pin::pin!(input.read_until(b'\n', line));
+    let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
         tokio::select! {
             biased;
+            // What was read before is still sent.
+            _ = &mut interrupted => return Ok(0),
             read = &mut reading => return read.map_err(unreadable),
             outcome = receipts.next(), if receipts.is_awaiting() => outcome?,
         }

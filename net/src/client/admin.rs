@@ -119,7 +119,7 @@ fn only<T>(mut results: Vec<T>, what: &str) -> Result<T, Error> {
 impl Client {
     /// How long the broker may work on an administrator's request, and tells it so.
     fn work_time(&self) -> (Duration, i32) {
-        let time = self.inner.config.request_timeout;
+        let time = self.inner.config.operation_timeout;
         (time, i32::try_from(time.as_millis()).unwrap_or(i32::MAX))
     }
 

@@ -68,7 +68,7 @@ pub(super) async fn run(
             }
         }
     }
-    printer.flush()
+    Ok(())
 }
 
 /// The cursor whose first record comes first.
