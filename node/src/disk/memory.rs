@@ -85,6 +85,11 @@ impl MemoryDisk {
         lock(&self.state).operations
     }
 
+    /// Whether the power was cut.
+    pub fn is_dark(&self) -> bool {
+        lock(&self.state).dark
+    }
+
     /// Lets `fault` strike at the operation with this number, counted from 0.
     pub fn strike_at(&self, operation: u64, fault: Fault) {
         lock(&self.state).fault = Some((operation, fault));

@@ -109,7 +109,10 @@ impl Loading<'_> {
         self.bases.sort_unstable();
         snapshots.sort_unstable();
         let start = self.log_start();
-        let keep = self.bases.iter().rposition(|&base| base <= start).unwrap_or_default();
+        // The segment that holds the start; an empty active one has no file.
+        let active = self.mark.map(|mark| mark.segment).filter(|&active| active <= start);
+        let holds = self.bases.iter().copied().filter(|&base| base <= start).max().max(active);
+        let keep = self.bases.partition_point(|&base| Some(base) < holds);
         for base in self.bases.drain(..keep).collect::<Vec<_>>() {
             self.remove(base).await?;
             reached!("leftover-segment-removed");
@@ -170,7 +173,9 @@ impl Loading<'_> {
     async fn newest_snapshot(&mut self, snapshots: Vec<Offset>) -> Result<(), LogError> {
         let start = self.log_start();
         let durable = self.mark.map(|mark| mark.end);
-        let usable = snapshots.into_iter().rev().filter(|&at| Some(at) <= durable);
+        let (usable, beyond) = snapshots.into_iter().rev().partition(|&at| Some(at) <= durable);
+        self.remove_snapshots(beyond).await?;
+        let usable: Vec<Offset> = usable;
         for at in usable {
             let path = self.directory.join(file_name(at, FileKind::Snapshot));
             let reading = StorageError::io("reading a snapshot", &path);
@@ -178,7 +183,8 @@ impl Loading<'_> {
                 continue;
             };
             let mut recovered = match Recovered::from_snapshot(&bytes) {
-                Ok(recovered) if recovered.end == at => recovered,
+                // A deletion that was not durable when the snapshot was taken never happened.
+                Ok(recovered) if recovered.end == at && recovered.log_start <= start => recovered,
                 Err(flaw @ EnvelopeError::Newer { .. }) => {
                     let why = flaw.to_string();
                     return Err(StorageError::Newer { path, why }.into());
@@ -188,9 +194,13 @@ impl Loading<'_> {
                     continue;
                 }
             };
-            recovered.delete_before(start);
-            let known = recovered.segments.iter().filter(|segment| segment.base < at);
-            let bases: Vec<_> = known.map(|segment| segment.base).collect();
+            // The start is raised only after the scan: it may lie behind the snapshot's end.
+            let known = recovered.segments.iter().map(|info| info.base).filter(|&base| base < at);
+            let mut bases: Vec<_> = known.collect();
+            bases.push(at);
+            let below = bases.iter().rposition(|&base| base <= start).unwrap_or_default();
+            bases.drain(..below);
+            bases.retain(|&base| base < at);
             if let Some(&gone) = bases.iter().find(|base| !self.bases.contains(base)) {
                 let path = self.directory.join(file_name(gone, FileKind::Segment));
                 return Err(self.rot(path, 0, gone, "the file is missing"));
@@ -199,8 +209,24 @@ impl Loading<'_> {
                 reached!("snapshot-disagrees");
                 continue;
             }
+            // Taken when a segment was closed; that may be all that is left of the closing.
+            let rolled =
+                self.bases.contains(&at) || self.mark.is_some_and(|mark| mark.segment == at);
+            recovered.segments.retain(|info| info.base < at || rolled);
             self.recovered = recovered;
             return Ok(());
+        }
+        Ok(())
+    }
+
+    /// Snapshots beyond the mark would lie of records that come to stand there later.
+    async fn remove_snapshots(&mut self, beyond: Vec<Offset>) -> Result<(), LogError> {
+        for at in beyond {
+            reached!("snapshot-beyond-mark-removed");
+            let path = self.directory.join(file_name(at, FileKind::Snapshot));
+            let removed = self.shared.disk.remove(&path).await;
+            removed.map_err(StorageError::io("removing a snapshot", &path))?;
+            self.changed = true;
         }
         Ok(())
     }
@@ -228,7 +254,7 @@ impl Loading<'_> {
             let end = self.walk(base, Arc::clone(&file)).await?;
             let (position, offset) = (self.index.bytes(), self.recovered.end);
             let gap = next.is_some_and(|next| next != offset);
-            if gap && self.is_durable(base, position) {
+            if gap && self.mark.is_some_and(|mark| offset < mark.end) {
                 return Err(self.rot(path, position, offset, "the next segment begins elsewhere"));
             }
             if gap || matches!(end, End::Torn) || next.is_none() {
@@ -257,6 +283,11 @@ impl Loading<'_> {
             Some(mark) if base == mark.segment => mark.segment_bytes,
             _ => 0,
         }
+    }
+
+    /// Whether a later segment was durable.
+    fn is_closed(&self, base: Offset) -> bool {
+        self.mark.is_some_and(|mark| base < mark.segment)
     }
 
     /// Whether the log was durable beyond this place.
@@ -321,6 +352,9 @@ impl Loading<'_> {
                     return Err(StorageError::Newer { path, why }.into());
                 }
                 Step::Torn { .. } => break End::Torn,
+                // A closed segment may have kept its spare space: whether a frame is missing shows
+                // in where the next segment begins.
+                Step::Rot { flaw: FrameFlaw::Missing } if self.is_closed(base) => break End::Here,
                 Step::Rot { .. } if mutant!("checksum-mismatch-means-truncate") => {
                     break End::Torn;
                 }
@@ -401,11 +435,11 @@ impl Loading<'_> {
         }
         let newest = segments.last().map(|active| active.base);
         recovered.segments.retain(|info| newest.is_some_and(|newest| info.base <= newest));
-        if recovered.segments.len() < segments.len()
-            && let Some(active) = newest
-        {
+        if let Some(active) = newest {
+            // Fails where the fold knows the segment already.
             let _ = recovered.roll(active);
         }
+        recovered.delete_before(start);
         let state = LogState::new(recovered.log_start, recovered.end, segments, index);
         Ok(Loaded { recovered, state, changed })
     }

@@ -3,4 +3,5 @@
 
 mod crash;
 mod life;
+mod lives;
 mod support;

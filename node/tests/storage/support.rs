@@ -237,7 +237,9 @@ impl Engine {
         let (mut from, end) = (log.state.log_start, log.state.end);
         let mut batches = Vec::new();
         while from < end {
-            let some = log.reader.read(from, end, 2000, true).await.expect("readable");
+            let some = log.reader.read(from, end, 2000, true).await.unwrap_or_else(|error| {
+                panic!("{error}: {} bytes, {:?}", log.reader.bytes(), log.state)
+            });
             let last = some.last().expect("a batch below the end");
             from = last.header().next_offset();
             batches.extend(some);

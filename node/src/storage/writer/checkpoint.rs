@@ -49,13 +49,12 @@ pub(in crate::storage) async fn sync_all(
 }
 
 /// Makes everything in `dirty` durable, and then the marks that say so.
-async fn checkpoint(shared: Arc<Shared>, dirty: Dirty, marks: Marks) -> io::Result<u64> {
+async fn checkpoint(shared: Arc<Shared>, dirty: Arc<Dirty>, marks: Marks) -> io::Result<u64> {
     let sequence = marks.journal_sequence;
     if mutant!("recovery-point-ahead") {
         directory::write_marks(&*shared.disk, &shared.config.directory, &marks).await?;
     }
-    let mut files: Vec<_> = dirty.files.into_values().collect();
-    files.extend(dirty.sides.into_values());
+    let files: Vec<_> = dirty.files.values().chain(dirty.sides.values()).cloned().collect();
     sync_all(&*shared.disk, &files, &dirty.directories).await?;
     reached!("checkpoint-synced-not-marked");
     directory::write_marks(&*shared.disk, &shared.config.directory, &marks).await?;
@@ -72,10 +71,11 @@ impl Writer {
         self.segments.wanted = false;
         self.leaving.append(&mut self.segments.leaving);
         let (dirty, marks) = self.take_dirty();
+        self.segments.syncing = Some(Arc::clone(&dirty));
         self.checkpoint = Some(Box::pin(checkpoint(Arc::clone(&self.shared), dirty, marks)));
     }
 
-    fn take_dirty(&mut self) -> (Dirty, Marks) {
+    fn take_dirty(&mut self) -> (Arc<Dirty>, Marks) {
         let dirty = std::mem::take(&mut self.segments.dirty);
         let mut marks = self.shared.marks();
         for partition in &dirty.logs {
@@ -84,11 +84,12 @@ impl Writer {
             marks.extend(mark.map(|mark| (*partition, mark)));
         }
         let logs = marks.values().copied().collect();
-        (dirty, Marks { journal_sequence: self.group.sequence, logs })
+        (Arc::new(dirty), Marks { journal_sequence: self.group.sequence, logs })
     }
 
     pub(super) async fn on_checkpointed(&mut self, result: io::Result<u64>) {
         self.checkpoint = None;
+        self.segments.syncing = None;
         match result {
             Ok(sequence) => {
                 reached!("checkpoint-done");

@@ -89,6 +89,8 @@ pub(in crate::storage) enum Leaving {
 pub(in crate::storage) struct Segments {
     shared: Arc<Shared>,
     pub(in crate::storage) dirty: Dirty,
+    /// What the running checkpoint syncs.
+    pub(in crate::storage) syncing: Option<Arc<Dirty>>,
     /// Files to be unlinked after the next checkpoint.
     pub(in crate::storage) leaving: Vec<Leaving>,
     /// Somebody asked for a checkpoint.
@@ -97,7 +99,7 @@ pub(in crate::storage) struct Segments {
 
 impl Segments {
     pub(in crate::storage) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, dirty: Dirty::default(), leaving: Vec::new(), wanted: false }
+        Self { shared, dirty: Dirty::default(), syncing: None, leaving: Vec::new(), wanted: false }
     }
 
     /// Whether so many files are unsynced that a checkpoint must come first.
@@ -262,15 +264,18 @@ impl Segments {
     ) -> (Vec<Arc<dyn File>>, BTreeSet<PathBuf>) {
         let mut files = Vec::new();
         let mut names = BTreeSet::new();
-        for &log in logs {
-            let all = (log, Offset(i64::MIN))..=(log, Offset(i64::MAX));
-            files.extend(self.dirty.files.range(all).map(|(_, file)| Arc::clone(file)));
-            let sides = self.dirty.sides.range((log, PathBuf::new())..);
-            let sides = sides.take_while(|((partition, _), _)| *partition == log);
-            files.extend(sides.map(|(_, file)| Arc::clone(file)));
-            names.extend([directories(log), self.shared.logs_directory()]);
+        // What a checkpoint has taken to sync is not synced before it is done.
+        for dirty in std::iter::once(&self.dirty).chain(self.syncing.as_deref()) {
+            for &log in logs {
+                let all = (log, Offset(i64::MIN))..=(log, Offset(i64::MAX));
+                files.extend(dirty.files.range(all).map(|(_, file)| Arc::clone(file)));
+                let sides = dirty.sides.range((log, PathBuf::new())..);
+                let sides = sides.take_while(|((partition, _), _)| *partition == log);
+                files.extend(sides.map(|(_, file)| Arc::clone(file)));
+                let needed = [directories(log), self.shared.logs_directory()];
+                names.extend(needed.into_iter().filter(|name| dirty.directories.contains(name)));
+            }
         }
-        names.retain(|name| self.dirty.directories.contains(name));
         (files, names)
     }
 
