@@ -197,6 +197,11 @@ impl Storage {
                 })?;
                 changed = loaded.changed;
                 let directory = self.shared.log_directory(partition);
+                let (beyond, end) = (&loaded.beyond, loaded.recovered.end);
+                if recovery::remove_snapshots(&self.shared, partition, beyond, end).await? {
+                    let syncing = StorageError::io("syncing a log's directory", &directory);
+                    self.shared.disk.sync_directory(&directory).await.map_err(syncing)?;
+                }
                 (loaded.recovered, Arc::new(Log::new(partition, directory, loaded.state)))
             }
         };

@@ -118,6 +118,8 @@ impl Recovered {
         }
         self.end = base;
         self.segments.push(SegmentInfo::new(base));
+        // If every record was deleted before, the segment that is closed now holds none to keep.
+        self.drop_segments();
         Ok(())
     }
 
@@ -131,6 +133,10 @@ impl Recovered {
         if mutant!("state-dies-with-log") {
             self.producers.forget_below(self.log_start);
         }
+        self.drop_segments();
+    }
+
+    fn drop_segments(&mut self) {
         let gone = self.segments.windows(2).take_while(|pair| pair[1].base <= self.log_start);
         let gone = gone.count();
         self.segments.drain(..gone);

@@ -118,10 +118,11 @@ impl LogState {
 
     /// The log begins anew at `base`, without a record. Returns the segments that it had.
     pub(super) fn restart(&mut self, base: Offset) -> Vec<Segment> {
+        let gone = std::mem::take(&mut self.segments);
         self.end = base;
-        self.index = Index::new(base);
         self.hints.clear();
-        std::mem::take(&mut self.segments)
+        self.roll(base);
+        gone
     }
 
     /// Takes out the segments that lie wholly below the start.

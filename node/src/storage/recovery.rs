@@ -28,6 +28,8 @@ use crate::disk::File;
 pub(super) struct Loaded {
     pub(super) recovered: Recovered,
     pub(super) state: LogState,
+    /// Snapshots that may speak of records which are not there: see `remove_snapshots`.
+    pub(super) beyond: Vec<Offset>,
     /// Whether more was found, or less kept, than the mark says.
     pub(super) changed: bool,
 }
@@ -42,6 +44,8 @@ struct Loading<'a> {
     recovered: Recovered,
     segments: Vec<Segment>,
     index: Index,
+    /// Snapshots beyond the mark.
+    beyond: Vec<Offset>,
     changed: bool,
 }
 
@@ -75,6 +79,7 @@ pub(super) async fn load(
         recovered: Recovered::default(),
         segments: Vec::new(),
         index: Index::new(Offset::ZERO),
+        beyond: Vec::new(),
         changed: false,
     };
     let snapshots = loading.list().await?;
@@ -109,9 +114,11 @@ impl Loading<'_> {
         self.bases.sort_unstable();
         snapshots.sort_unstable();
         let start = self.log_start();
-        // The segment that holds the start; an empty active one has no file.
-        let active = self.mark.map(|mark| mark.segment).filter(|&active| active <= start);
-        let holds = self.bases.iter().copied().filter(|&base| base <= start).max().max(active);
+        // The segment that holds the start: among those that the mark knows, and an empty active
+        // one has no file.
+        let active = self.mark.map(|mark| mark.segment).unwrap_or_default();
+        let known = self.bases.iter().copied().chain([active]).filter(|&base| base <= active);
+        let holds = known.filter(|&base| base <= start).max();
         let keep = self.bases.partition_point(|&base| Some(base) < holds);
         for base in self.bases.drain(..keep).collect::<Vec<_>>() {
             self.remove(base).await?;
@@ -174,7 +181,7 @@ impl Loading<'_> {
         let start = self.log_start();
         let durable = self.mark.map(|mark| mark.end);
         let (usable, beyond) = snapshots.into_iter().rev().partition(|&at| Some(at) <= durable);
-        self.remove_snapshots(beyond).await?;
+        self.beyond = beyond;
         let usable: Vec<Offset> = usable;
         for at in usable {
             let path = self.directory.join(file_name(at, FileKind::Snapshot));
@@ -215,18 +222,6 @@ impl Loading<'_> {
             recovered.segments.retain(|info| info.base < at || rolled);
             self.recovered = recovered;
             return Ok(());
-        }
-        Ok(())
-    }
-
-    /// Snapshots beyond the mark would lie of records that come to stand there later.
-    async fn remove_snapshots(&mut self, beyond: Vec<Offset>) -> Result<(), LogError> {
-        for at in beyond {
-            reached!("snapshot-beyond-mark-removed");
-            let path = self.directory.join(file_name(at, FileKind::Snapshot));
-            let removed = self.shared.disk.remove(&path).await;
-            removed.map_err(StorageError::io("removing a snapshot", &path))?;
-            self.changed = true;
         }
         Ok(())
     }
@@ -404,7 +399,9 @@ impl Loading<'_> {
             for base in std::mem::take(&mut self.bases) {
                 self.remove(base).await?;
             }
-            self.segments.clear();
+            let max_timestamp = Some(Timestamp::NONE);
+            self.segments = vec![Segment { base: start, bytes: 0, max_timestamp }];
+            self.index = Index::new(start);
             self.recovered.segments.clear();
             self.changed = true;
         }
@@ -413,7 +410,8 @@ impl Loading<'_> {
             let names = BTreeSet::from([self.shared.logs_directory(), self.directory.clone()]);
             let mut files = Vec::new();
             for segment in &self.segments {
-                if !self.is_durable(segment.base, segment.bytes) {
+                let has_file = self.bases.contains(&segment.base);
+                if has_file && !self.is_durable(segment.base, segment.bytes) {
                     files.push(self.open(segment.base).await?);
                 }
             }
@@ -421,7 +419,7 @@ impl Loading<'_> {
             let synced = super::writer::sync_all(&*self.shared.disk, &files, &names).await;
             synced.map_err(syncing)?;
         }
-        let Self { mark, mut recovered, mut segments, mut index, changed, .. } = self;
+        let Self { mark, mut recovered, mut segments, mut index, beyond, changed, .. } = self;
         // An active segment without frames has no file, and only the mark tells of it.
         let newest = segments.last().map(|active| active.base);
         if let Some(mark) = mark
@@ -441,8 +439,31 @@ impl Loading<'_> {
         }
         recovered.delete_before(start);
         let state = LogState::new(recovered.log_start, recovered.end, segments, index);
-        Ok(Loaded { recovered, state, changed })
+        Ok(Loaded { recovered, state, beyond, changed })
     }
+}
+
+/// Removes those of the snapshots `beyond` the mark that lie behind the recovered `end`: they would
+/// lie of the records that come to stand there. Those below it were taken in the life that wrote
+/// the records. Whether the directory must be synced.
+pub(super) async fn remove_snapshots(
+    shared: &Shared,
+    partition: PartitionId,
+    beyond: &[Offset],
+    end: Offset,
+) -> Result<bool, StorageError> {
+    let mut removed = false;
+    for &at in beyond.iter().filter(|&&at| at > end) {
+        reached!("snapshot-beyond-end-removed");
+        let path = shared.log_directory(partition).join(file_name(at, FileKind::Snapshot));
+        match shared.disk.remove(&path).await {
+            // It went with its segment.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            gone => gone.map_err(StorageError::io("removing a snapshot", &path))?,
+        }
+        removed = true;
+    }
+    Ok(removed)
 }
 
 async fn is_zero_from(file: &dyn File, mut position: u64) -> io::Result<bool> {

@@ -20,7 +20,7 @@ use super::directory::{self, JOURNAL};
 use super::error::{LogError, Rot, StorageError};
 use super::journal::{JournalFile, file_path, parse_ordinal};
 use super::log::Log;
-use super::recovery::load;
+use super::recovery::{load, remove_snapshots};
 use super::writer::{Segments, Writing, sync_all};
 use super::{OpenReport, Shared};
 use crate::disk::Open;
@@ -46,6 +46,7 @@ pub(super) async fn open_files(shared: &Shared) -> Result<Vec<JournalFile>, Stor
 struct Replayed {
     recovered: Recovered,
     writing: Writing,
+    beyond: Vec<Offset>,
 }
 
 /// See the file's comment.
@@ -299,7 +300,8 @@ impl<'a> Replay<'a> {
                 let log = Arc::new(Log::new(partition, directory, loaded.state));
                 let writing = Writing::new(log);
                 self.segments.changed(partition);
-                self.logs.insert(partition, Replayed { recovered: loaded.recovered, writing });
+                let (recovered, beyond) = (loaded.recovered, loaded.beyond);
+                self.logs.insert(partition, Replayed { recovered, writing, beyond });
                 Ok(true)
             }
             Err(LogError::Rot(rot)) => {
@@ -348,7 +350,7 @@ impl<'a> Replay<'a> {
         offset: Offset,
     ) -> Result<(), StorageError> {
         self.write().await?;
-        let Some(Replayed { recovered, writing }) = self.logs.get_mut(&partition) else {
+        let Some(Replayed { recovered, writing, .. }) = self.logs.get_mut(&partition) else {
             return Ok(());
         };
         let lost = offset > recovered.end;
@@ -360,6 +362,8 @@ impl<'a> Replay<'a> {
             state.start = state.start.max(offset);
             if lost {
                 recovered.segments.clear();
+                // Fails never: there is no segment left.
+                let _ = recovered.roll(offset);
                 state.restart(offset)
             } else {
                 state.drop_below_start()
@@ -414,6 +418,13 @@ impl<'a> Replay<'a> {
     }
 
     async fn finish(mut self, next: u64, report: &mut OpenReport) -> Result<u64, StorageError> {
+        for (&partition, log) in &self.logs {
+            let end = log.recovered.end;
+            if remove_snapshots(&self.shared, partition, &log.beyond, end).await? {
+                let directory = log.writing.log.directory.clone();
+                self.segments.dirty.directories.insert(directory);
+            }
+        }
         self.sync().await?;
         reached!("recovery-synced-not-marked");
         let marks = {

@@ -109,7 +109,6 @@ async fn act(engine: &mut Engine, log: PartitionId, draws: &mut Draws, tag: &mut
 }
 
 async fn story(seed: u64) {
-    eprintln!("seed {seed}");
     let mut draws = Draws(seed);
     let logs = [partition(1), partition(2), partition(3)];
     let mut models: BTreeMap<_, _> = logs.map(|log| (log, Model::default())).into();
@@ -117,7 +116,6 @@ async fn story(seed: u64) {
     let mut tag = 0;
     for life in 0..6 {
         let what = format!("seed {seed}, life {life}");
-        eprintln!("{what} {:?}", disk.files());
         disk.strike_at(disk.operations() + draws.below(150), Fault::PowerLoss);
         let opened = Engine::open(Arc::new(disk.clone()) as Arc<dyn Disk>, config("/data")).await;
         let mut alive = false;

@@ -225,7 +225,13 @@ impl Segments {
             self.write_side(log, path, snapshot.clone()).await?;
         }
         reached!("segment-rolled");
-        log.state().roll(base);
+        // Where all records were deleted before, the closed segment holds none to keep.
+        let gone = {
+            let mut state = log.state();
+            state.roll(base);
+            state.drop_below_start()
+        };
+        self.leave(log, gone);
         Ok(())
     }
 
