@@ -286,17 +286,11 @@ impl Segments {
     }
 
     /// These segments lie below the log's start: their files go with the next checkpoint, whose
-    /// marks say so. Otherwise a crash would find a start that speaks of files that are gone.
+    /// marks say so. Otherwise a crash would find a start that speaks of files that are gone. Until
+    /// then they are synced like others: what was synced behind them must not stand behind a gap.
     pub(in crate::storage) fn leave(&mut self, log: &Arc<Log>, segments: Vec<Segment>) {
         if segments.is_empty() {
             return;
-        }
-        for segment in &segments {
-            self.dirty.files.remove(&(log.partition, segment.base));
-            for kind in FileKind::ALL {
-                let path = log.path(segment.base, kind);
-                self.dirty.sides.remove(&(log.partition, path));
-            }
         }
         self.changed(log.partition);
         self.wanted = true;
