@@ -96,9 +96,8 @@ async fn configurations_are_shown_changed_and_obeyed() {
     };
     assert_eq!(value("retention.ms"), "1000000");
     assert_eq!(value("quorate.flush"), "durable");
-    let change = |value: &str| {
-        ConfigurationChange::Set("max.message.bytes".to_owned(), value.to_owned())
-    };
+    let change =
+        |value: &str| ConfigurationChange::Set("max.message.bytes".to_owned(), value.to_owned());
     client.alter_configs(&resource, &[change("100")]).await.unwrap();
     let producer =
         client.producer(ProducerConfig { attempts_max: Some(1), ..Default::default() }).unwrap();

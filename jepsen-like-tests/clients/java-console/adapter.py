@@ -43,7 +43,7 @@ def produce(p):
     properties = {"parse.key": "true", "parse.headers": "true", "null.marker": NULL}
     command = PRODUCER + [
         "--bootstrap-server", p["bootstrap"], "--topic", p["topic"],
-        "--compression-codec", p["codec"], "--sync",
+        "--compression-codec", p["codec"], "--sync", "--timeout", "5",
         "--command-property", f"acks={p['acks']}",
         "--command-property", f"enable.idempotence={str(p.get('idempotent', False)).lower()}",
         "--command-property", f"max.request.size={p.get('max_bytes', 1048576)}"]

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use quorate_core::batch::Codec;
 use quorate_core::id::{LeaderEpoch, Offset};
 use quorate_core::partition::interface::{Isolation, ReadView};
 use quorate_net::kafka::error::Code;
@@ -15,9 +14,6 @@ use crate::catalog::log::LogHandle;
 use crate::listener::permits::Permit;
 use crate::node::Node;
 use crate::storage::ReadError;
-
-/// The first version whose clients know zstd. KIP-110.
-const ZSTD: i16 = 10;
 
 /// What one partition has for the client.
 pub(crate) struct Read {
@@ -177,14 +173,8 @@ async fn read(node: &Node, terms: &Terms, pass: &Pass, readable: Readable<'_>) -
         match log.reader.read(wanted.from, up_to, room, at_least_one).await {
             Ok(batches) => {
                 let mut records = Records::default();
+                // Any codec to any version, as Kafka since 4.0: rskafka reads zstd by Fetch v4.
                 for batch in batches {
-                    if terms.version < ZSTD && batch.header().codec() == Codec::Zstd {
-                        if records.is_empty() {
-                            let refused = Code::UnsupportedCompressionType.into();
-                            return unreadable(node, wanted, refused);
-                        }
-                        break;
-                    }
                     next = batch.header().next_offset();
                     records.extend(batch.chunks());
                 }
