@@ -6,6 +6,7 @@
 mod house;
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use quorate_net::kafka::error::Code;
 use quorate_net::kafka::header::RequestHeader;
 use quorate_net::kafka::messages::delete_topics::DeleteTopicState;
 use quorate_net::kafka::messages::describe_configs::DescribeConfigsResource;
+use quorate_net::kafka::messages::join_group::JoinGroupRequestProtocol;
 use quorate_net::kafka::messages::metadata::MetadataRequestTopic;
 use quorate_net::kafka::messages::{DeleteTopicsRequest, DescribeConfigsRequest, MetadataRequest};
 use quorate_net::kafka::{ApiKey, Request, Response};
@@ -35,8 +37,11 @@ use tokio::net::TcpStream;
 /// Nothing that is asked here may wait longer; a node that is silent for so long has hung.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-const SETTINGS: [(&str, &str); 2] =
-    [("fetch.wait_max", "200ms"), ("request.produce_wait_max", "2s")];
+const SETTINGS: [(&str, &str); 3] = [
+    ("fetch.wait_max", "200ms"),
+    ("request.produce_wait_max", "2s"),
+    ("group.session_timeout_min", "50ms"),
+];
 
 /// What became of a request.
 #[derive(Debug)]
@@ -47,11 +52,96 @@ enum Fate {
     Closed,
 }
 
+/// What answers have told, to be used in later requests.
+#[derive(Debug, Default)]
+struct Known {
+    topics: Vec<(Text, TopicId)>,
+    /// Group, member and generation.
+    members: Vec<(Text, Text, i32)>,
+    /// A fetch session and the epoch of its next request.
+    session: (i32, i32),
+}
+
+impl Known {
+    fn learn(&mut self, request: &Request, response: &Response) {
+        match (request, response) {
+            (_, Response::Metadata(metadata)) => {
+                let there = metadata.topics.iter().filter(|topic| topic.error_code == 0);
+                let there = there.filter_map(|topic| Some((topic.name.clone()?, topic.topic_id)));
+                let there: Vec<_> = there.collect();
+                self.topics = if there.is_empty() { mem::take(&mut self.topics) } else { there };
+            }
+            (Request::JoinGroup(asked), Response::JoinGroup(joined))
+                if [Code::None, Code::MemberIdRequired]
+                    .map(Code::code)
+                    .contains(&joined.error_code) =>
+            {
+                let member = joined.member_id.clone();
+                self.members.push((asked.group_id.clone(), member, joined.generation_id));
+                let before = self.members.len().saturating_sub(8);
+                self.members.drain(..before);
+            }
+            (Request::Fetch(asked), Response::Fetch(fetched)) if fetched.session_id > 0 => {
+                self.session = (fetched.session_id, asked.session_epoch.max(0).saturating_add(1));
+            }
+            _ => {}
+        }
+    }
+
+    fn topic(&self, rng: &mut Rng) -> (Text, TopicId) {
+        match self.topics.len() as u64 {
+            0 => Default::default(),
+            count => self.topics[rng.below(count) as usize].clone(),
+        }
+    }
+
+    /// Makes a request about what there is, as far as it is about groups, sessions or ids.
+    fn apply(&self, rng: &mut Rng, request: &mut Request) {
+        match request {
+            Request::Fetch(fetch) => {
+                (fetch.session_id, fetch.session_epoch) = self.session;
+                for topic in &mut fetch.topics {
+                    (topic.topic, topic.topic_id) = self.topic(rng);
+                }
+            }
+            Request::Produce(produce) => {
+                for topic in &mut produce.topic_data {
+                    (topic.name, topic.topic_id) = self.topic(rng);
+                }
+            }
+            _ => {}
+        }
+        let Some(count) = (self.members.len() as u64).checked_sub(1) else { return };
+        let (group, member, generation) = self.members[rng.below(count + 1) as usize].clone();
+        match request {
+            Request::JoinGroup(join) => (join.group_id, join.member_id) = (group, member),
+            Request::SyncGroup(sync) => {
+                (sync.group_id, sync.member_id, sync.generation_id) = (group, member, generation);
+            }
+            Request::Heartbeat(beat) => {
+                (beat.group_id, beat.member_id, beat.generation_id) = (group, member, generation);
+            }
+            Request::LeaveGroup(leave) => {
+                (leave.group_id, leave.member_id) = (group, member.clone());
+                leave.members.iter_mut().for_each(|leaving| leaving.member_id = member.clone());
+            }
+            Request::OffsetCommit(commit) => {
+                (commit.group_id, commit.member_id) = (group, member);
+                commit.generation_id_or_member_epoch = generation;
+            }
+            _ => {}
+        }
+    }
+}
+
 /// A sampled request, made a little more likely to mean something.
-fn request(rng: &mut Rng, key: ApiKey, version: i16) -> Request {
+fn request(rng: &mut Rng, known: &Known, key: ApiKey, version: i16) -> Request {
     let length = rng.below(300) as usize;
     let source: Vec<u8> = (0..length).map(|_| rng.below(256) as u8).collect();
     let mut request = Request::sample(key, &mut Source::new(&source), version);
+    if rng.below(3) > 0 {
+        known.apply(rng, &mut request);
+    }
     match &mut request {
         Request::Produce(produce) => {
             for data in produce.topic_data.iter_mut().flat_map(|topic| &mut topic.partition_data) {
@@ -63,9 +153,16 @@ fn request(rng: &mut Rng, key: ApiKey, version: i16) -> Request {
         }
         Request::JoinGroup(join) => {
             // Otherwise the longest of all waits is right.
-            join.rebalance_timeout_ms = join.rebalance_timeout_ms.clamp(-1, 2000);
-            if rng.below(2) == 0 {
-                join.session_timeout_ms = 6000;
+            join.rebalance_timeout_ms = join.rebalance_timeout_ms.clamp(-1, 20);
+            if rng.below(4) > 0 {
+                join.session_timeout_ms = 100;
+                join.protocol_type = "consumer".into();
+                join.group_instance_id = None;
+                let metadata = vec![0; 10].into();
+                join.protocols = vec![JoinGroupRequestProtocol { name: "range".into(), metadata }];
+            }
+            if rng.below(4) == 0 {
+                join.member_id = Text::default();
             }
         }
         _ => {}
@@ -165,21 +262,26 @@ async fn every_request_is_answered_whatever_is_in_it() {
     let count = std::env::var("SAMPLED_COUNT").ok().and_then(|count| count.parse().ok());
     let mut rng = Rng::new(seed.unwrap_or(1));
     let mut asker = Asker { address: node.address(), stream: None, asked: 0 };
+    let mut known = Known::default();
     let mut closed: BTreeMap<ApiKey, usize> = BTreeMap::new();
     for _ in 0..count.unwrap_or(3000) {
         let key = ApiKey::ALL[rng.below(ApiKey::ALL.len() as u64) as usize];
         let versions = key.versions();
         let span = u64::from((versions.end() - versions.start()).unsigned_abs()) + 1;
         let version = versions.start() + rng.below(span) as i16;
-        let request = request(&mut rng, key, version);
-        if matches!(asker.ask(&request, version).await, Fate::Closed) {
-            *closed.entry(key).or_default() += 1;
+        let request = request(&mut rng, &known, key, version);
+        match asker.ask(&request, version).await {
+            Fate::Answered(response) => known.learn(&request, &response),
+            Fate::Silent => {}
+            Fate::Closed => *closed.entry(key).or_default() += 1,
         }
         assert_eq!(panics.load(Ordering::Relaxed), 0, "{request:?}");
     }
     // Kafka closes for a refused acks=0 only, which is found out by the request behind it.
     let by_others: usize = closed.values().sum();
     assert!(by_others < 100, "{closed:?}");
+    assert!(known.members.iter().any(|(_, _, generation)| *generation > 0), "{known:?}");
+    assert!(!known.topics.is_empty() && known.session.0 > 0, "{known:?}");
     let client = house::client(&node);
     house::produce(&client, "afterwards", 0..10).await;
     house::assert_values(&house::consume(&client, "afterwards", 10).await);
