@@ -1,0 +1,283 @@
+//! What the engine does when the disk fails, fills up, rots, or is not the one it should be.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use quorate_core::id::{NodeId, Offset, PartitionId};
+use quorate_core::segment::{FileKind, directory_name, file_name};
+use quorate_node::disk::memory::{Fault, MemoryDisk};
+use quorate_node::disk::{Disk, Open};
+use quorate_node::storage::{LogError, ReadError, Rot, StorageError};
+
+use crate::support::{Engine, IDENTITY, config, partition};
+
+fn disk() -> MemoryDisk {
+    MemoryDisk::tracked(64 << 20)
+}
+
+async fn open(disk: &MemoryDisk) -> Result<Engine, StorageError> {
+    Engine::open(Arc::new(disk.clone()), config("/data")).await
+}
+
+fn segment(log: PartitionId, base: i64) -> PathBuf {
+    let directory = Path::new("/data/logs").join(directory_name(log));
+    directory.join(file_name(Offset(base), FileKind::Segment))
+}
+
+async fn read_file(disk: &MemoryDisk, path: &Path) -> Vec<u8> {
+    let file = disk.open(path, Open::Read).await.expect("the file is there");
+    file.read_at(0, file.len() as usize).await.expect("readable").to_vec()
+}
+
+#[tokio::test]
+async fn a_failed_operation_fails_everything_behind_it_and_loses_nothing_before_it() {
+    for fault in [Fault::Failure, Fault::Full] {
+        for later in 0..12 {
+            let disk = disk();
+            let mut engine = open(&disk).await.expect("opens");
+            let (a, b) = (partition(1), partition(2));
+            for log in [a, b] {
+                engine.open_log(log).await.expect("new");
+            }
+            engine.append(a, 1, 2, 100).await;
+            assert!(engine.settle(a).await);
+            disk.strike_at(disk.operations() + later, fault);
+            let mut failed = false;
+            for tag in 2..20 {
+                engine.append(a, tag, 1, 100).await;
+                engine.append(b, tag, 1, 100).await;
+                let (first, second) = (engine.settle(a).await, engine.settle(b).await);
+                assert!(
+                    !(failed && (first || second)),
+                    "{fault:?} {later}: written after a failure"
+                );
+                failed |= !(first && second);
+            }
+            assert!(failed, "the fault struck");
+            assert!(engine.storage.checkpoint().await.is_err());
+            let promised = [a, b].map(|log| {
+                let written = engine.recorder.written(log);
+                let done = engine.log(log).appends.iter().filter(|(write, ..)| *write <= written);
+                (log, done.map(|(.., end)| *end).next_back().unwrap_or_default())
+            });
+            assert!(engine.storage.close().await.is_err(), "no clean close after a failure");
+            let mut engine = open(&disk.after_power_loss(|| false)).await.expect("opens");
+            for (log, end) in promised {
+                engine.open_log(log).await.expect("whole");
+                assert!(engine.log(log).state.end >= end, "{fault:?} {later}");
+            }
+        }
+    }
+}
+
+/// A log of three segments, synced and marked, and another log beside it.
+async fn three_segments(disk: &MemoryDisk) -> Engine {
+    let mut engine = open(disk).await.expect("opens");
+    let (a, b) = (partition(1), partition(2));
+    for log in [a, b] {
+        engine.open_log(log).await.expect("new");
+    }
+    for tag in 0..30 {
+        engine.append(a, tag, 1, 300).await;
+        if tag % 10 == 9 && tag < 29 {
+            engine.roll(a).await;
+        }
+    }
+    engine.append(b, 1, 1, 100).await;
+    assert!(engine.settle(a).await && engine.settle(b).await);
+    engine.storage.checkpoint().await.expect("a checkpoint");
+    engine
+}
+
+#[tokio::test]
+async fn rot_below_the_durable_mark_is_told_and_nothing_is_cut() {
+    let log = partition(1);
+    // In the active segment, so that an unclean start looks at it; in a header and in records.
+    for position in [4, 60, 130, 900, 3000] {
+        let disk = disk();
+        drop(three_segments(&disk).await);
+        let after = disk.after_kill();
+        let path = segment(log, 20);
+        after.flip(&path, position).expect("the file is there");
+        let before = read_file(&after, &path).await;
+        for _ in 0..2 {
+            let mut engine = open(&after).await.expect("the node starts");
+            engine.open_log(partition(2)).await.expect("the other log is whole");
+            let rot = match engine.open_log(log).await {
+                Err(LogError::Rot(rot)) => rot,
+                other => panic!("byte {position}: {other:?}"),
+            };
+            assert_eq!(rot.path, path);
+            assert!(rot.position <= position, "{rot}");
+            assert!(rot.to_string().contains("Nothing was cut"), "{rot}");
+            assert_eq!(read_file(&after, &path).await, before, "the file is as it was");
+            drop(engine);
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn rot_in_an_old_segment_is_told_to_the_reader_who_meets_it() {
+    let disk = disk();
+    let engine = three_segments(&disk).await;
+    let log = partition(1);
+    disk.flip(&segment(log, 10), 1000).expect("the file is there");
+    let reader = &engine.log(log).reader;
+    let whole = reader.read(Offset(0), Offset(10), 100_000, true).await.expect("whole");
+    assert_eq!(whole.len(), 10);
+    let met = reader.read(Offset(10), Offset(30), 100_000, true).await;
+    let Err(ReadError::Rot(Rot { offset, .. })) = met else { panic!("{met:?}") };
+    assert!(offset >= Offset(10) && offset < Offset(20));
+    let behind = reader.read(Offset(20), Offset(30), 100_000, true).await.expect("whole");
+    assert_eq!(behind.len(), 10);
+}
+
+#[tokio::test]
+async fn a_segment_that_is_missing_is_told() {
+    for base in [0, 10, 20] {
+        let disk = disk();
+        drop(three_segments(&disk).await);
+        let after = disk.after_kill();
+        let path = segment(partition(1), base);
+        after.remove(&path).await.expect("the file is there");
+        let mut engine = open(&after).await.expect("the node starts");
+        let opened = engine.open_log(partition(1)).await;
+        let Err(LogError::Rot(rot)) = opened else { panic!("{base}: {opened:?}") };
+        assert_eq!(rot.path, path);
+    }
+}
+
+#[tokio::test]
+async fn rot_in_the_journal_stops_the_start_and_a_torn_tail_does_not() {
+    let log = partition(1);
+    let disk = disk();
+    let mut engine = open(&disk).await.expect("opens");
+    engine.open_log(log).await.expect("new");
+    for tag in 0..6 {
+        engine.append(log, tag, 1, 300).await;
+        assert!(engine.settle(log).await);
+    }
+    let journal = PathBuf::from("/data/journal/0000.journal");
+    // Groups stand at pages 1 to 6. A power loss that keeps nothing else needs them all.
+    let broken = disk.after_power_loss(|| false);
+    broken.flip(&journal, 4096 * 3 + 200).expect("the file is there");
+    let refused = open(&broken).await.err().expect("refused");
+    assert!(matches!(refused, StorageError::JournalRot { .. }), "{refused}");
+    assert!(refused.to_string().contains("Nothing was cut"), "{refused}");
+    let torn = disk.after_power_loss(|| false);
+    torn.flip(&journal, 4096 * 6 + 200).expect("the file is there");
+    let mut engine = open(&torn).await.expect("a torn tail is cut");
+    engine.open_log(log).await.expect("whole");
+    assert_eq!(engine.log(log).state.end, Offset(5));
+}
+
+#[tokio::test]
+async fn indexes_and_snapshots_are_made_anew_where_they_are_missing_or_wrong() {
+    for kind in [FileKind::Index, FileKind::Snapshot] {
+        for wrong in [false, true] {
+            let disk = disk();
+            let engine = three_segments(&disk).await;
+            let log = partition(1);
+            let (state, batches) = (engine.log(log).state.clone(), engine.read_all(log).await);
+            engine.close().await;
+            let after = disk.after_kill();
+            for (path, bytes) in after.files() {
+                let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+                if quorate_core::segment::parse_file_name(name).is_none_or(|(_, is)| is != kind) {
+                    continue;
+                }
+                if wrong {
+                    after.flip(&path, bytes / 2).expect("the file is there");
+                } else {
+                    after.remove(&path).await.expect("the file is there");
+                }
+            }
+            let mut engine = open(&after).await.expect("opens");
+            engine.open_log(log).await.expect("whole");
+            assert_eq!(engine.log(log).state, state, "{kind:?} {wrong}");
+            assert_eq!(engine.read_all(log).await, batches);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_is_not_ours_is_left_alone() {
+    let disk = disk();
+    open(&disk).await.expect("opens").close().await;
+
+    let engine = open(&disk).await.expect("opens again");
+    let locked = open(&disk).await.err().expect("refused");
+    assert!(matches!(locked, StorageError::Locked { .. }), "{locked}");
+    engine.close().await;
+
+    let mut other = config("/data");
+    other.identity.node = NodeId(2);
+    let refused = Engine::open(Arc::new(disk.clone()), other).await.err().expect("refused");
+    assert!(matches!(refused, StorageError::OtherNode { found: NodeId(1), .. }), "{refused}");
+
+    let mut guest = config("/data");
+    guest.identity.cluster = [1; 16];
+    guest.identity.directory = [2; 16];
+    let engine = Engine::open(Arc::new(disk.clone()), guest).await.expect("opens");
+    assert_eq!(engine.report.identity, IDENTITY, "the directory keeps its ids");
+    engine.close().await;
+
+    disk.remove(Path::new("/data/identity")).await.expect("the file is there");
+    let lost = open(&disk).await.err().expect("refused");
+    assert!(matches!(lost, StorageError::NotOurs { .. }), "{lost}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_made_anew_is_refused_when_it_is_damaged_or_missing() {
+    for name in ["/data/identity", "/data/marks"] {
+        let disk = disk();
+        drop(three_segments(&disk).await);
+        let after = disk.after_kill();
+        after.flip(Path::new(name), 20).expect("the file is there");
+        let refused = open(&after).await.err().expect("refused");
+        assert!(matches!(refused, StorageError::Damaged { .. }), "{refused}");
+    }
+    let disk = disk();
+    drop(three_segments(&disk).await);
+    let after = disk.after_kill();
+    after.remove(Path::new("/data/marks")).await.expect("the file is there");
+    let refused = open(&after).await.err().expect("refused");
+    assert!(matches!(refused, StorageError::Damaged { .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn the_files_of_a_data_directory_keep_their_bytes() {
+    let disk = disk();
+    let mut engine = open(&disk).await.expect("opens");
+    let log = partition(1);
+    engine.open_log(log).await.expect("new");
+    engine.append(log, 1, 1, 10).await;
+    assert!(engine.settle(log).await);
+    engine.close().await;
+    let hex = |bytes: Vec<u8>| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let identity = hex(read_file(&disk, Path::new("/data/identity")).await);
+    let clean = hex(read_file(&disk, Path::new("/data/clean")).await);
+    let marks = hex(read_file(&disk, Path::new("/data/marks")).await);
+    // A change here is a change of format: raise `directory::FORMAT`, and keep reading the old.
+    let nines = "09".repeat(16);
+    let sevens = "07".repeat(16);
+    assert_eq!(identity, format!("51494459000100000000002471f67bf6{sevens}00000001{nines}"));
+    assert_eq!(clean, "51434c4e0001000000000008c3b00d400000000000000003");
+    let ones = "01".repeat(16);
+    let numbers = "0000000100000000000000000000000000000000000000000000007e0000000000000001";
+    assert_eq!(marks, format!("514d524b000100000000003c327a50670000000000000003{ones}{numbers}"));
+}
+
+#[tokio::test]
+async fn a_newer_format_is_refused_and_not_touched() {
+    let disk = disk();
+    open(&disk).await.expect("opens").close().await;
+    let path = Path::new("/data/identity");
+    let newer = quorate_core::segment::checkpoint::seal(*b"QIDY", 2, &[0; 36]);
+    let file = disk.open(path, Open::Write).await.expect("the file is there");
+    file.write_at(0, vec![newer.clone()]).await.expect("written");
+    let refused = open(&disk).await.err().expect("refused");
+    assert!(matches!(refused, StorageError::Newer { .. }), "{refused}");
+    assert_eq!(read_file(&disk, path).await, newer);
+}
