@@ -48,9 +48,8 @@ conformance() {
   done
   local suites="$here/conformance/suites.py" host=""
   if [ -z "$bootstrap" ]; then
-    local settings=(--set topic.partitions=4 --set group.initial_rebalance_delay=0s)
-    [ "$column" = kafka ] &&
-      settings=(--set num.partitions=4 --set group.initial.rebalance.delay.ms=0)
+    local settings=(--set topic.partitions=4)
+    [ "$column" = kafka ] && settings=(--set num.partitions=4)
     coproc host { "$harness" host --broker "$column" "${settings[@]}"; }
     read -r bootstrap _ <&"${host[0]}"
   fi
