@@ -8,18 +8,23 @@ use quorate_net::wire::Text;
 use super::metadata::CLUSTER_OPERATIONS;
 use crate::node::Node;
 
-/// The kind of endpoint that clients ask for; 2 would be controllers.
+/// The kinds of endpoints that clients may ask for.
 const BROKERS: i8 = 1;
+const CONTROLLERS: i8 = 2;
 
 pub(crate) fn describe_cluster(
     node: &Node,
     request: &DescribeClusterRequest,
 ) -> DescribeClusterResponse {
-    if request.endpoint_type != BROKERS {
+    let (code, why) = match request.endpoint_type {
+        BROKERS => (Code::None, None),
+        CONTROLLERS => (Code::MismatchedEndpointType, Some("this listener is the brokers'")),
+        _ => (Code::UnsupportedEndpointType, Some("there is no such kind of endpoint")),
+    };
+    if why.is_some() {
         return DescribeClusterResponse {
-            error_code: Code::MismatchedEndpointType.code(),
-            error_message: Some("this listener is the brokers'".into()),
-            endpoint_type: request.endpoint_type,
+            error_code: code.code(),
+            error_message: why.map(Text::from),
             ..DescribeClusterResponse::default()
         };
     }

@@ -36,6 +36,7 @@ use crate::node::Node;
 
 /// The kinds of keys that FindCoordinator knows: groups here, transactional ids not yet.
 const GROUP_KEY: i8 = 0;
+const TRANSACTION_KEY: i8 = 1;
 /// The version from which FindCoordinator asks for many keys at once. KIP-699.
 const MANY_KEYS: i16 = 4;
 /// The version from which a new member must come back with its id. KIP-394.
@@ -46,8 +47,8 @@ const SKIP_ASSIGNMENT: i16 = 9;
 const MANY_LEAVE: i16 = 3;
 /// The version from which describing an unknown group is an error. KIP-1043.
 const UNKNOWN_IS_ERROR: i16 = 6;
-/// Kafka's set of operations on a group: READ, DELETE, DESCRIBE.
-const GROUP_OPERATIONS: i32 = 0b1_0100_1000;
+/// Kafka's set of operations on a group: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS.
+const GROUP_OPERATIONS: i32 = 0b1101_0100_1000;
 
 pub(crate) fn begin(
     node: Arc<Node>,
@@ -123,8 +124,10 @@ async fn find_coordinator(
         let there = node.catalog.topic_named(OFFSETS_TOPIC).is_some();
         let made = there || topics::create_one(node, OFFSETS_TOPIC).await?.is_ok();
         if made { Ok(()) } else { Err((Code::CoordinatorNotAvailable, "not yet: try again")) }
-    } else {
+    } else if request.key_type == TRANSACTION_KEY {
         Err((Code::TransactionalIdAuthorizationFailed, "this build has no transactions yet"))
+    } else {
+        Err((Code::InvalidRequest, "no coordinator is of this kind"))
     };
     let one = |key: Text| Coordinator {
         key,
@@ -301,6 +304,15 @@ async fn leave(
                 .collect(),
             ..LeaveGroupResponse::default()
         },
+        // No such group: then none of them is a member of it.
+        Outcome::Refused(Refusal::UnknownMember) if version >= MANY_LEAVE => {
+            let members = request.members.into_iter().map(|member| MemberResponse {
+                member_id: member.member_id,
+                group_instance_id: member.group_instance_id,
+                error_code: Code::UnknownMemberId.code(),
+            });
+            LeaveGroupResponse { members: members.collect(), ..LeaveGroupResponse::default() }
+        }
         Outcome::Refused(refusal) => {
             LeaveGroupResponse { error_code: code(Some(&refusal)), ..LeaveGroupResponse::default() }
         }

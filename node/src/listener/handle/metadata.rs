@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use quorate_core::id::{NodeId, TopicId};
+use quorate_core::metadata::topic::check_name;
 use quorate_net::kafka::error::Code;
 use quorate_net::kafka::messages::describe_topic_partitions::{
     Cursor, DescribeTopicPartitionsResponsePartition, DescribeTopicPartitionsResponseTopic,
@@ -106,6 +107,9 @@ async fn one(
         let code = if by_id { Code::UnknownTopicId } else { Code::InvalidRequest };
         return Ok(missing(code));
     };
+    if check_name(name).is_err() {
+        return Ok(missing(Code::InvalidTopicException));
+    }
     if !create {
         return Ok(missing(Code::UnknownTopicOrPartition));
     }
