@@ -226,7 +226,8 @@ fn verify(
                 let (offset, wanted) = (a.base + index, (a.id, index.unsigned_abs()));
                 if found.get(&offset) != Some(&wanted) {
                     report.violations.push(format!(
-                        "{TOPIC}-{partition}@{offset}: acknowledged {wanted:?}, found {:?}, end {end}",
+                        "{TOPIC}-{partition}@{offset}: acknowledged {wanted:?}, found {:?}, \
+                         end {end}",
                         found.get(&offset)
                     ));
                 }

@@ -132,7 +132,8 @@ plan_words! {
 plan_words! {
     /// The codecs that writers use.
     Codecs {
-        Plain = "none", Gzip = "gzip", Snappy = "snappy", Lz4 = "lz4", Zstd = "zstd", Mixed = "mixed",
+        Plain = "none", Gzip = "gzip", Snappy = "snappy", Lz4 = "lz4", Zstd = "zstd",
+        Mixed = "mixed",
     }
 }
 

@@ -167,11 +167,12 @@ pub(crate) fn simulator_names(source: &Source) -> Complaints {
 /// A file that implements the clock may use the runtime's timers; clock faults reach all others.
 pub(crate) fn time_only_from_the_clock(source: &Source) -> Complaints {
     let implements = source.code.contains("Clock for ");
-    if implements || source.is_in(&["jepsen-like-tests/", "sim/src/world/"]) {
+    let real = source.is_test() || source.is_in(&["jepsen-like-tests/", "sim/src/world/"]);
+    if implements || real {
         return Vec::new();
     }
     let mut complaints = refuse(source, &["tokio::time"], "time comes from `Clock`");
-    if !source.is_in(&["cli/", "sim/"]) && !source.is_test() {
+    if !source.is_in(&["cli/", "sim/"]) {
         let asked = ["Instant::now", "SystemTime::now"];
         complaints.extend(refuse(source, &asked, "time comes from `Clock`"));
     }

@@ -28,7 +28,7 @@ impl Source {
     /// Tests of a crate, which run on the machine that builds it.
     pub(crate) fn is_test(&self) -> bool {
         let mut folders = self.path.split('/').skip(1);
-        folders.any(|part| matches!(part, "tests" | "benches" | "tests.rs"))
+        folders.any(|part| matches!(part, "tests" | "benches" | "examples" | "tests.rs"))
     }
 
     pub(crate) fn at(&self, line: usize, what: &str) -> String {

@@ -119,7 +119,9 @@ impl Writer {
             let takes = self.takes_more();
             let event = tokio::select! {
                 biased;
-                (journal, result) = in_flight(&mut self.in_flight) => Event::Synced(journal, result),
+                (journal, result) = in_flight(&mut self.in_flight) => {
+                    Event::Synced(journal, result)
+                }
                 result = ready(&mut self.checkpoint) => Event::Checkpointed(result),
                 command = self.commands.recv(), if takes => {
                     command.map_or(Event::Abandoned, Event::Command)

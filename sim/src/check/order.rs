@@ -72,7 +72,8 @@ fn acknowledged_in_order(
         }
         if base <= highest {
             let sentence = format!(
-                "operation {id} was put at {base}, although {highest} was acknowledged before it began"
+                "operation {id} was put at {base}, although {highest} was acknowledged before it \
+                 began"
             );
             blame(violations, "realtime-order", partition, sentence);
         }

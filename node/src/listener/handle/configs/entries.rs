@@ -6,6 +6,7 @@ use std::time::Duration;
 use quorate_core::id::NodeId;
 use quorate_core::metadata::config::{Kind, TOPIC_SETTINGS, TopicConfigs};
 
+use crate::config::NodeConfig;
 use crate::node::Node;
 
 /// Kafka's numbers for where a value comes from.
@@ -103,23 +104,21 @@ pub(super) fn node_entries(node: &Node, id: Option<NodeId>) -> Vec<Entry> {
     entries
 }
 
+fn row(name: &'static str, value: String, kind: i8, doc: &'static str) -> Entry {
+    Entry { name, value, source: AT_START, default: None, kind, read_only: true, doc }
+}
+
+fn millis(duration: Duration) -> String {
+    duration.as_millis().to_string()
+}
+
 fn static_entries(node: &Node) -> Vec<Entry> {
     let config = &node.config;
-    let millis = |duration: Duration| duration.as_millis().to_string();
     let replication = match config.topics.replication {
         0 => 1,
         given => given,
     };
-    let row = |name, value: String, kind, doc| Entry {
-        name,
-        value,
-        source: AT_START,
-        default: None,
-        kind,
-        read_only: true,
-        doc,
-    };
-    vec![
+    let mut entries = vec![
         row("broker.id", node.id.0.to_string(), INT, "The node's number."),
         row("node.id", node.id.0.to_string(), INT, "The node's number."),
         row(
@@ -162,6 +161,16 @@ fn static_entries(node: &Node) -> Vec<Entry> {
             LONG,
             "A connection without requests is closed after this time.",
         ),
+        row("log.retention.ms", "604800000".to_owned(), LONG, "How long records are kept."),
+        row("log.segment.bytes", "1073741824".to_owned(), INT, "The size of a closed segment."),
+        row("log.cleanup.policy", "delete".to_owned(), LIST, "What happens to old records."),
+    ];
+    entries.extend(group_entries(config));
+    entries
+}
+
+fn group_entries(config: &NodeConfig) -> Vec<Entry> {
+    vec![
         row(
             "group.min.session.timeout.ms",
             millis(config.group.session_timeout_min),
@@ -186,8 +195,5 @@ fn static_entries(node: &Node) -> Vec<Entry> {
             INT,
             "Partitions of __consumer_offsets.",
         ),
-        row("log.retention.ms", "604800000".to_owned(), LONG, "How long records are kept."),
-        row("log.segment.bytes", "1073741824".to_owned(), INT, "The size of a closed segment."),
-        row("log.cleanup.policy", "delete".to_owned(), LIST, "What happens to old records."),
     ]
 }
