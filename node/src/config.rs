@@ -225,7 +225,7 @@ settings! {
         /// Bytes appended between two syncs of the segments, at least.
         checkpoint_bytes: u64 = 96 << 20, within 16 << 10, 64 << 30;
         /// Segments held open.
-        open_files_max: usize = 2048, within 4, 1_000_000;
+        open_files_max: usize = 8192, within 4, 1_000_000;
     }
 }
 

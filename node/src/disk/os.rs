@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use bytes::{Buf, Bytes};
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::{Errno, ReadWriteFlags};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::sync::oneshot;
 
 use super::{DirectoryLock, Disk, File, Io, Open};
@@ -77,12 +78,16 @@ pub struct OsDisk {
 }
 
 impl OsDisk {
-    /// Starts the threads.
+    /// Starts the threads, and takes as many descriptors as the system lets the process have.
     ///
     /// # Errors
     ///
     /// If the system refuses a thread.
     pub fn start() -> io::Result<Self> {
+        let mut limit = getrlimit(Resource::Nofile);
+        limit.current = limit.maximum;
+        // Where that is refused, the limit stays what it was, and the settings must fit it.
+        let _ = setrlimit(Resource::Nofile, limit);
         Ok(Self {
             syncs: Pool::start("quorate-sync", SYNC_THREADS)?,
             reads: Pool::start("quorate-read", READ_THREADS)?,

@@ -31,6 +31,10 @@ async fn read_file(disk: &MemoryDisk, path: &Path) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_failed_operation_fails_everything_behind_it_and_loses_nothing_before_it() {
+    fail_everything_behind().await;
+}
+
+pub(crate) async fn fail_everything_behind() {
     for fault in [Fault::Failure, Fault::Full] {
         for later in 0..12 {
             let disk = disk();
@@ -91,6 +95,10 @@ async fn three_segments(disk: &MemoryDisk) -> Engine {
 
 #[tokio::test]
 async fn rot_below_the_durable_mark_is_told_and_nothing_is_cut() {
+    tell_rot().await;
+}
+
+pub(crate) async fn tell_rot() {
     let log = partition(1);
     // In the active segment, so that an unclean start looks at it; in a header and in records.
     for position in [4, 60, 130, 900, 3000] {

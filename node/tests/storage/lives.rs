@@ -108,7 +108,7 @@ async fn act(engine: &mut Engine, log: PartitionId, draws: &mut Draws, tag: &mut
     }
 }
 
-async fn story(seed: u64) {
+pub(crate) async fn story(seed: u64) {
     let mut draws = Draws(seed);
     let logs = [partition(1), partition(2), partition(3)];
     let mut models: BTreeMap<_, _> = logs.map(|log| (log, Model::default())).into();

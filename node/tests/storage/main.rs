@@ -5,4 +5,6 @@ mod crash;
 mod faults;
 mod life;
 mod lives;
+#[cfg(mutants)]
+mod mutants;
 mod support;

@@ -178,8 +178,10 @@ impl Segments {
         }
         self.shared.disk.make_directory(&log.directory).await?;
         let file = self.create(&path).await?;
-        // What an earlier life left under this name was never part of the log.
-        file.set_len(0).await?;
+        if !file.is_empty() {
+            // What an earlier life left under this name was never part of the log.
+            file.set_len(0).await?;
+        }
         self.dirty.directories.insert(log.directory.clone());
         self.dirty.directories.insert(self.shared.logs_directory());
         Ok(self.shared.files.keep_segment(key, file))
