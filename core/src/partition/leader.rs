@@ -162,6 +162,8 @@ impl Replica {
     fn roll(&mut self, effects: &mut Vec<Effect>) {
         let base = self.log.end;
         self.log.roll(base).expect("the active segment holds something");
+        // A segment that deletion had emptied but that was the active one goes with the roll.
+        self.log_bytes = self.log.bytes();
         let snapshot = self.log.to_snapshot();
         self.write(LogOp::Roll { base, snapshot }, None, effects);
     }
