@@ -1,7 +1,11 @@
 //! A node on loopback, asked through our own client: what a first user does.
 
+#[path = "node/connections.rs"]
+mod connections;
 #[path = "node/house.rs"]
 mod house;
+#[path = "node/requests.rs"]
+mod requests;
 
 use house::{assert_values, client, consume, in_directory, in_memory, produce};
 

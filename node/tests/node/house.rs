@@ -1,15 +1,18 @@
 //! A node to test against: in memory or in a directory, on a free port of loopback.
 
+use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::{Either, select};
 use quorate_core::id::Offset;
 use quorate_net::client::{
     Client, ClientConfig, ConsumedRecord, Consumer, ConsumerConfig, Message, Position,
     ProducerConfig, Receipt,
 };
+use quorate_net::clock::Clock;
 use quorate_net::transport::os::OsNetwork;
 use quorate_node::clock::OsClock;
 use quorate_node::config::NodeConfig;
@@ -56,6 +59,29 @@ pub(crate) fn client(node: &RunningNode) -> Client {
     let mut config = ClientConfig::new(&node.address().to_string());
     config.operation_timeout = Duration::from_secs(10);
     Client::new(Arc::new(OsNetwork), Arc::new(OsClock::new()), config)
+}
+
+/// Waits for what should come soon.
+pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
+    let patience = OsClock::new().sleep(Duration::from_secs(10));
+    match select(Box::pin(what), patience).await {
+        Either::Left((done, _)) => done,
+        Either::Right(_) => panic!("it did not come in ten seconds"),
+    }
+}
+
+/// Looks again and again until `holds`, for not too long.
+pub(crate) async fn until(mut holds: impl FnMut() -> bool) {
+    soon(async {
+        while !holds() {
+            pause(5).await;
+        }
+    })
+    .await;
+}
+
+pub(crate) async fn pause(millis: u64) {
+    OsClock::new().sleep(Duration::from_millis(millis)).await;
 }
 
 pub(crate) fn value(number: usize) -> Bytes {

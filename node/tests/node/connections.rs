@@ -1,13 +1,8 @@
 //! Connections at the edges of their limits: frames that are too long, half-written or garbage,
 //! too many connections, readers that do not read, and the order of answers.
 
-#[path = "node/house.rs"]
-mod house;
-
-use std::time::Duration;
-
+use crate::house::{assert_values, client, consume, in_memory, pause, produce, soon, until};
 use bytes::Bytes;
-use house::{assert_values, client, consume, in_memory, produce};
 use quorate_core::batch::{BatchBuilder, Codec};
 use quorate_core::time::Timestamp;
 use quorate_net::kafka::error::Code;
@@ -24,9 +19,6 @@ use quorate_net::wire::Text;
 use quorate_node::node::RunningNode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
-
-const SOON: Duration = Duration::from_secs(10);
 
 struct Raw {
     stream: TcpStream,
@@ -46,9 +38,9 @@ impl Raw {
     }
 
     async fn frame(&mut self) -> Bytes {
-        let length = timeout(SOON, self.stream.read_u32()).await.unwrap().unwrap();
+        let length = soon(self.stream.read_u32()).await.unwrap();
         let mut frame = vec![0; length as usize];
-        timeout(SOON, self.stream.read_exact(&mut frame)).await.unwrap().unwrap();
+        soon(self.stream.read_exact(&mut frame)).await.unwrap();
         Bytes::from(frame)
     }
 
@@ -64,7 +56,7 @@ impl Raw {
     /// Whether the node closes the connection without another word.
     async fn is_closed(&mut self) -> bool {
         let mut byte = [0];
-        matches!(timeout(SOON, self.stream.read(&mut byte)).await.unwrap(), Ok(0) | Err(_))
+        matches!(soon(self.stream.read(&mut byte)).await, Ok(0) | Err(_))
     }
 }
 
@@ -75,7 +67,7 @@ fn metadata(topic: &str) -> MetadataRequest {
 
 fn produce_request(topic: &str, acks: i16, value: &[u8]) -> ProduceRequest {
     let mut batch = BatchBuilder::new(Codec::None);
-    batch.append(Timestamp(1), None, Some(value), [].into_iter());
+    batch.append(Timestamp(1), None, Some(value), []);
     let records = batch.build().chunks().into_iter().collect();
     let partition = PartitionProduceData { index: 0, records: Some(records) };
     ProduceRequest {
@@ -228,12 +220,7 @@ async fn one_connection_too_many_is_closed_and_room_is_made_again() {
     assert!(Raw::connect(&node).await.is_closed().await);
     assert_eq!(node.metrics().connections_refused.value(), 1);
     drop(open.pop());
-    let room = async {
-        while node.metrics().connections_open.value() == 3 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(SOON, room).await.unwrap();
+    until(|| node.metrics().connections_open.value() < 3).await;
     Raw::connect(&node).await.ask(9, &metadata("t")).await;
     node.shutdown().await.unwrap();
 }
@@ -251,12 +238,12 @@ async fn idle_and_half_written_connections_end_in_time() {
         dripping.stream.write_all(&[0, 0, 100, 0]).await?;
         for _ in 0..1000 {
             dripping.stream.write_all(&[0]).await?;
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            pause(20).await;
         }
         std::io::Result::Ok(())
     };
     // A byte now and then does not keep a connection: the writes fail once it is closed.
-    assert!(timeout(SOON, drip).await.unwrap().is_err());
+    assert!(soon(drip).await.is_err());
     assert!(half.is_closed().await);
     assert!(idle.is_closed().await);
     node.shutdown().await.unwrap();
@@ -304,12 +291,7 @@ async fn a_slow_reader_is_given_up_and_others_are_served() {
     produce(&client, "small", 0..100).await;
     assert_values(&consume(&client, "small", 100).await);
     assert!(node.memory_held().1 <= 4 << 20, "{:?}", node.memory_held());
-    let given_up = async {
-        while node.metrics().connections_given_up.value() < 8 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(SOON, given_up).await.unwrap();
+    until(|| node.metrics().connections_given_up.value() >= 8).await;
     node.shutdown().await.unwrap();
 }
 
@@ -327,13 +309,13 @@ async fn a_stop_answers_what_was_begun() {
     waiting.receive::<FetchRequest>(12).await;
     let stopping = tokio::spawn(node.shutdown());
     let mut answered = 1;
-    while let Ok(Ok(length)) = timeout(SOON, raw.stream.read_u32()).await {
+    while let Ok(length) = soon(raw.stream.read_u32()).await {
         let mut frame = vec![0; length as usize];
         raw.stream.read_exact(&mut frame).await.unwrap();
         answered += 1;
     }
     assert!((1..=50).contains(&answered));
-    timeout(SOON, stopping).await.unwrap().unwrap().unwrap();
+    soon(stopping).await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

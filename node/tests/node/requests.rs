@@ -1,11 +1,10 @@
 //! What a node answers to requests that few clients send, or that fail.
 
-#[path = "node/house.rs"]
-mod house;
-
 use std::time::Duration;
 
-use house::{MIB, assert_values, client, config, consume, in_memory, produce, world};
+use crate::house::{
+    MIB, assert_values, client, config, consume, in_memory, pause, produce, soon, world,
+};
 use quorate_core::id::Offset;
 use quorate_core::partition::interface::Isolation;
 use quorate_core::time::Timestamp;
@@ -110,10 +109,10 @@ async fn configurations_are_shown_changed_and_obeyed() {
     // The change is shown before it is answered, or a moment later.
     let refused = async {
         while producer.send(message.clone()).await.unwrap().await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            pause(5).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(5), refused).await.unwrap();
+    soon(refused).await;
     let wrong = ConfigurationChange::Set("max.message.bytess".to_owned(), "1".to_owned());
     let error = client.alter_configs(&resource, &[wrong]).await.unwrap_err().to_string();
     assert!(error.contains("max.message.bytes?"), "{error}");
@@ -126,7 +125,7 @@ async fn configurations_are_shown_changed_and_obeyed() {
 async fn a_group_goes_on_where_it_was_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     for life in 0..2_u64 {
-        let node = house::in_directory(directory.path(), life).await;
+        let node = crate::house::in_directory(directory.path(), life).await;
         let client = client(&node);
         let from = life as usize * 50;
         produce(&client, "t", from..from + 50).await;
@@ -139,7 +138,7 @@ async fn a_group_goes_on_where_it_was_after_a_restart() {
                 next = some.next();
             }
         }
-        let expected: Vec<_> = (from..from + 50).map(house::value).collect();
+        let expected: Vec<_> = (from..from + 50).map(crate::house::value).collect();
         assert_eq!(values, expected);
         group.commit(&[("t".into(), 0, next)]).await.unwrap();
         group.close().await.unwrap();
