@@ -48,7 +48,8 @@ conformance() {
   done
   local suites="$here/conformance/suites.py" host=""
   if [ -z "$bootstrap" ]; then
-    local settings=(--set topic.partitions=4)
+    # `up` forms groups at once; Kafka waits three seconds for more members, and so do both here.
+    local settings=(--set topic.partitions=4 --set group.initial_rebalance_delay=3s)
     [ "$column" = kafka ] && settings=(--set num.partitions=4)
     coproc host { "$harness" host --broker "$column" "${settings[@]}"; }
     read -r bootstrap _ <&"${host[0]}"

@@ -43,8 +43,12 @@ const LONG: i8 = 5;
 const DOUBLE: i8 = 6;
 const LIST: i8 = 7;
 
+/// Always told, since it is never a default: it follows from where the node listens.
+const ADVERTISED: &str = "advertised.listeners";
+
 /// A node's settings that tools know by Kafka's names.
 const KAFKA_NAMES: &[(&str, &str)] = &[
+    (ADVERTISED, "network.advertise"),
     ("auto.create.topics.enable", "topic.auto_create"),
     ("broker.id", "node.id"),
     ("connections.max.idle.ms", "network.idle_timeout"),
@@ -154,6 +158,16 @@ const fn kind(kind: Kind) -> i8 {
     }
 }
 
+/// A value in the form that Kafka gives it: times are numbers, listeners have their protocol.
+fn as_kafka(node: &Node, name: &str, value: String) -> String {
+    match name {
+        ADVERTISED => format!("PLAINTEXT://{}:{}", node.address.host, node.address.port),
+        "listeners" => format!("PLAINTEXT://{value}"),
+        _ if name.ends_with(".ms") => value.trim_end_matches("ms").to_owned(),
+        _ => value,
+    }
+}
+
 /// This node's settings under Kafka's names, and all of them under ours.
 fn node_configs(
     node: &Node,
@@ -170,7 +184,9 @@ fn node_configs(
     let rows =
         kafkas.chain(ours).filter(|(name, _)| asks_for(resource, name)).map(|(name, key)| {
             let value = values.get(key).cloned().unwrap_or_default();
-            let changed = defaults.get(key).is_some_and(|default| *default != value);
+            let changed =
+                defaults.get(key).is_some_and(|default| *default != value) || name == ADVERTISED;
+            let value = as_kafka(node, &name, value);
             let doc = || NodeConfig::descriptions().into_iter().find(|(found, _)| *found == key);
             DescribeConfigsResourceResult {
                 name: name.into(),
