@@ -89,3 +89,25 @@ fn old_records_are_deleted() {
     node.ok(&[&delete[..], &["end"]].concat());
     assert_eq!(node.ok(&["consume", "orders", "-e"]), "");
 }
+
+#[test]
+fn topics_complete_in_bash() {
+    let node = Node::in_memory();
+    for name in ["orders", "order-lines", "customers"] {
+        node.ok(&["topic", "create", name]);
+    }
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_quorate"));
+    let script = "eval \"$(quorate generate completion bash)\"; COMP_CWORD=2; \
+                  COMP_WORDS=(quorate consume ord); _quorate_topics quorate ord consume; \
+                  echo \"${COMPREPLY[@]}\"";
+    let path = std::env::var("PATH").unwrap_or_default();
+    let folder = binary.parent().unwrap().display();
+    let done = std::process::Command::new("bash")
+        .args(["-c", script])
+        .env("PATH", format!("{folder}:{path}"))
+        .env("QUORATE_BOOTSTRAP", &node.address)
+        .output()
+        .unwrap();
+    let completed = String::from_utf8_lossy(&done.stdout);
+    assert_eq!(completed.trim(), "order-lines orders", "{}", String::from_utf8_lossy(&done.stderr));
+}

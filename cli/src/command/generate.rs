@@ -4,16 +4,38 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use clap::CommandFactory;
+use clap_complete::Shell;
 
 use super::Context;
 use crate::args::{Cli, GenerateCommand};
 use crate::failure::Failure;
+
+/// Beside what clap knows: the names of topics, asked of the cluster, where a topic is due.
+const BASH_TOPICS: &str = r#"
+_quorate_topics() {
+    _quorate "$@"
+    local word="${COMP_WORDS[COMP_CWORD]}" names
+    [[ $word == -* ]] && return
+    case " ${COMP_WORDS[*]:1:COMP_CWORD-1} " in
+        *" produce "* | *" consume "* | *" topic describe "* | *" topic alter "* | \
+            *" topic delete "* | *" topic add-partitions "* | *" topic delete-records "*)
+            names="$(quorate topic list --json 2>/dev/null |
+                sed -n 's/^ *"topic": "\(.*\)",$/\1/p')"
+            COMPREPLY+=($(compgen -W "$names" -- "$word"))
+            ;;
+    esac
+}
+complete -F _quorate_topics -o bashdefault -o default quorate
+"#;
 
 pub(crate) fn run(context: &Context, command: GenerateCommand) -> Result<(), Failure> {
     match command {
         GenerateCommand::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "quorate", &mut script);
+            if shell == Shell::Bash {
+                script.extend(BASH_TOPICS.as_bytes());
+            }
             io::stdout().write_all(&script)?;
             Ok(())
         }
