@@ -49,9 +49,10 @@ pub(crate) fn line_lengths(source: &Source) -> Complaints {
 pub(crate) fn function_lengths(source: &Source) -> Complaints {
     let mut complaints = Vec::new();
     let code: Vec<char> = source.code.chars().collect();
+    let ends: Vec<usize> = (0..code.len()).filter(|&at| code[at] == '\n').collect();
+    let line_of = |at: usize| ends.partition_point(|&end| end < at);
     for (start, name) in functions(&code) {
         let Some((open, close)) = body(&code, start) else { continue };
-        let line_of = |at: usize| code[..at].iter().filter(|&&c| c == '\n').count();
         let lines = (line_of(close) - line_of(open)).saturating_sub(1);
         if lines > FUNCTION_LINES_MAX {
             let what = format!("`{name}` has {lines} lines; {FUNCTION_LINES_MAX} is the most");
