@@ -338,3 +338,29 @@ async fn a_topic_is_deleted_by_one_name_only() {
     house::assert_values(&house::consume(&house::client(&node), "kept", 1).await);
     node.shutdown().await.expect("the node stops in good order");
 }
+
+/// Three bytes a topic in the frame, some fifty when taken apart.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_that_grow_when_taken_apart_take_turns() {
+    let settings = [("request.memory_max", "1MiB"), ("request.bytes_max", "256KiB")];
+    let node = house::in_memory(&settings).await;
+    let topic = MetadataRequestTopic { name: Some("x".into()), ..Default::default() };
+    let request = MetadataRequest {
+        topics: Some(vec![topic; 30_000]),
+        allow_auto_topic_creation: false,
+        ..Default::default()
+    };
+    let askers = (0..12).map(|_| {
+        let (address, request) = (node.address(), request.clone());
+        tokio::spawn(async move {
+            let mut asker = Asker { address, stream: None, asked: 0 };
+            for _ in 0..3 {
+                answered(&mut asker, request.clone(), 9).await;
+            }
+        })
+    });
+    for asker in askers.collect::<Vec<_>>() {
+        asker.await.expect("all are answered");
+    }
+    node.shutdown().await.expect("the node stops in good order");
+}

@@ -51,8 +51,22 @@ impl fmt::Display for RequestError {
 
 impl std::error::Error for RequestError {}
 
+/// A request taken apart.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    pub header: RequestHeader,
+    pub request: Request,
+    /// What its parts take beside the frame, in bytes; within [`crate::wire::Budget::of_frame`].
+    pub memory: usize,
+}
+
 /// Decodes a request frame. Text, bytes and records in it are slices of `frame`.
 pub fn decode_request(frame: &Bytes) -> Result<(RequestHeader, Request), RequestError> {
+    decode_counted(frame).map(|decoded| (decoded.header, decoded.request))
+}
+
+/// As [`decode_request`], and says what it cost.
+pub fn decode_counted(frame: &Bytes) -> Result<Decoded, RequestError> {
     let reader = &mut Reader::new(frame);
     let prefix =
         Prefix::decode(reader).map_err(|error| RequestError::Malformed { prefix: None, error })?;
@@ -63,7 +77,7 @@ pub fn decode_request(frame: &Bytes) -> Result<(RequestHeader, Request), Request
     let malformed = |error| RequestError::Malformed { prefix: Some(prefix), error };
     let header = RequestHeader::decode_rest(prefix, key, reader).map_err(malformed)?;
     let request = Request::decode(key, reader, prefix.version).map_err(malformed)?;
-    Ok((header, request))
+    Ok(Decoded { header, request, memory: reader.memory() })
 }
 
 /// The chunks of a request frame, its length first.

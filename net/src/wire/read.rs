@@ -30,6 +30,7 @@ impl Budget {
 pub struct Reader<'a> {
     frame: &'a Bytes,
     rest: &'a [u8],
+    memory_max: usize,
     memory_left: usize,
 }
 
@@ -42,7 +43,13 @@ impl<'a> Reader<'a> {
 
     #[must_use]
     pub fn with_budget(frame: &'a Bytes, budget: Budget) -> Self {
-        Self { frame, rest: frame, memory_left: budget.0 }
+        Self { frame, rest: frame, memory_max: budget.0, memory_left: budget.0 }
+    }
+
+    /// Memory that what was read so far takes beside the frame, in bytes.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.memory_max - self.memory_left
     }
 
     /// How many bytes are left.

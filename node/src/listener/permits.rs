@@ -6,6 +6,9 @@
 //! first 64 KiB have come is granted all of its length, in one piece, from the large pool. So
 //! thousands of announced and never sent megabytes hold almost nothing, small requests do not
 //! queue behind large ones, and nobody holds a part of a permit while waiting for the rest.
+//!
+//! Taken apart, a frame may need thirty times its bytes (a list of one-letter names). These have
+//! a pool of their own, and who has to wait for it waits as bytes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,6 +21,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub(crate) const FREE_BYTES: usize = 4 * 1024;
 /// Bytes of a frame up to which the small pool serves.
 pub(crate) const SMALL_BYTES: usize = 64 * 1024;
+/// Bytes that a frame's parts may hold without a permit; honest requests seldom need more.
+pub(crate) const FREE_DECODED_BYTES: usize = 32 * 1024;
 
 /// A pool of bytes. Clones are the same pool; who asks first is served first.
 #[derive(Clone, Debug)]
@@ -61,11 +66,12 @@ impl Pool {
     }
 }
 
-/// The pools that frames are read into.
+/// The pools that frames are read into, and the one that they are taken apart into.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestPools {
     small: Pool,
     large: Pool,
+    decoded: Pool,
 }
 
 /// The pools that answers with records are read into. Who finds the large one exhausted is served
@@ -132,9 +138,19 @@ impl Stage {
 }
 
 impl RequestPools {
-    /// A quarter of the memory is the small pool's.
+    /// A quarter of the memory is the small pool's. Taken apart, frames may hold a quarter more.
     pub(crate) fn new(memory_max: usize) -> Self {
-        Self { small: Pool::new(memory_max / 4), large: Pool::new(memory_max - memory_max / 4) }
+        let small = memory_max / 4;
+        Self {
+            small: Pool::new(small),
+            large: Pool::new(memory_max - small),
+            decoded: Pool::new(small),
+        }
+    }
+
+    /// For the parts of frames that have been taken apart.
+    pub(crate) const fn decoded(&self) -> &Pool {
+        &self.decoded
     }
 
     /// The longest frame that could ever be granted.
@@ -152,7 +168,7 @@ impl RequestPools {
     }
 
     pub(crate) fn taken(&self) -> usize {
-        self.small.taken() + self.large.taken()
+        self.small.taken() + self.large.taken() + self.decoded.taken()
     }
 }
 

@@ -21,7 +21,7 @@ use quorate_core::time::Instant;
 use quorate_net::clock::{Clock, Sleep};
 use quorate_net::connection::{Frames, Wants};
 use quorate_net::kafka::frame::{
-    RequestError, decode_request, encode_response, unsupported_api_versions,
+    Decoded, RequestError, decode_counted, encode_response, unsupported_api_versions,
 };
 use quorate_net::kafka::header::RequestHeader;
 use quorate_net::kafka::{ApiKey, Request, Response};
@@ -31,7 +31,7 @@ use tokio::io::AsyncReadExt;
 use super::api_versions;
 use super::end::End;
 use super::output::Output;
-use super::permits::{FREE_BYTES, Granting, Permit, RequestPools, Stage, hold};
+use super::permits::{FREE_BYTES, FREE_DECODED_BYTES, Granting, Permit, RequestPools, Stage, hold};
 use super::stop::{Ear, Pace, Stop};
 use crate::metrics::Metrics;
 
@@ -96,11 +96,21 @@ pub(crate) struct Limits {
     pub(crate) request_time_max: Duration,
 }
 
+/// A request taken apart.
+struct Next {
+    header: RequestHeader,
+    request: Request,
+    /// For its parts, if they are many.
+    permit: Option<Permit>,
+}
+
 /// A request and when it began; `T` is where it stands.
 struct Asked<T> {
     header: RequestHeader,
     began: Instant,
     stands: T,
+    /// For the parts of the request.
+    permit: Option<Permit>,
 }
 
 /// A transfer is watched in windows: in each, so much must move, or it must end.
@@ -141,7 +151,9 @@ pub(crate) struct Session {
     granting: Option<(Stage, Granting)>,
     receiving: Transfer,
     /// Decoded, and waiting for its turn.
-    next: Option<(RequestHeader, Request)>,
+    next: Option<Next>,
+    /// To be taken apart again, once there is memory for its parts.
+    parked: Option<(Bytes, Granting)>,
     starting: Option<Asked<Starting>>,
     waiting: VecDeque<Asked<Pin<Box<dyn Future<Output = Answer> + Send>>>>,
     output: Output,
@@ -166,6 +178,7 @@ impl Session {
             granting: None,
             receiving: Transfer::default(),
             next: None,
+            parked: None,
             starting: None,
             waiting: VecDeque::new(),
             output: Output::default(),
@@ -205,31 +218,32 @@ impl Session {
         loop {
             if let Some(asked) = &mut self.starting {
                 let Poll::Ready(started) = asked.stands.as_mut().poll(context) else { break };
-                let Asked { header, began, .. } = self.starting.take().expect("it was just there");
+                let Asked { header, began, permit, .. } =
+                    self.starting.take().expect("it was just there");
                 match started {
                     Started::Answered(answer) => self.put(&header, answer)?,
                     Started::Waiting(stands) => {
-                        self.waiting.push_back(Asked { header, began, stands });
+                        self.waiting.push_back(Asked { header, began, stands, permit });
                     }
                 }
                 moved = true;
             }
             if self.next.is_none() && !matches!(self.closing, Some(End::Refused(_))) {
-                moved |= self.decode()?;
+                moved |= self.decode(context)?;
             }
             if !self.next_may_begin() {
                 break;
             }
-            let Some((header, request)) = self.next.take() else { break };
+            let Some(Next { header, request, permit }) = self.next.take() else { break };
             let stands = self.shared.serve.begin(&self.client, &header, request);
-            self.starting = Some(Asked { header, began: self.now, stands });
+            self.starting = Some(Asked { header, began: self.now, stands, permit });
         }
         Ok(moved)
     }
 
     fn next_may_begin(&self) -> bool {
-        let Some((header, _)) = &self.next else { return false };
-        let turn = match header.key {
+        let Some(next) = &self.next else { return false };
+        let turn = match next.header.key {
             ApiKey::Produce => self.waiting.len() < self.shared.limits.in_flight_max,
             _ => self.waiting.is_empty(),
         };
@@ -237,15 +251,34 @@ impl Session {
     }
 
     /// Takes the next whole frame apart.
-    fn decode(&mut self) -> Result<bool, End> {
+    fn decode(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+        if let Some((_, granting)) = &mut self.parked {
+            let Poll::Ready(permit) = granting.as_mut().poll(context) else { return Ok(false) };
+            let (frame, _) = self.parked.take().expect("it was just there");
+            return self.take_apart(frame, Some(permit));
+        }
         let Some(frame) = self.frames.next_frame()? else { return Ok(false) };
         self.shared.metrics.requests.add(1);
         self.active = self.now;
         self.granting = None;
         self.receiving = Transfer::start(self.now);
         let frame = hold(frame, self.permit.take().map(|(_, permit)| permit));
-        match decode_request(&frame) {
-            Ok(request) => self.next = Some(request),
+        self.take_apart(frame, None)
+    }
+
+    fn take_apart(&mut self, frame: Bytes, mut permit: Option<Permit>) -> Result<bool, End> {
+        match decode_counted(&frame) {
+            Ok(Decoded { header, request, memory }) => {
+                if permit.is_none() && memory > FREE_DECODED_BYTES {
+                    let pool = self.shared.pools.decoded();
+                    permit = pool.try_take(memory);
+                    if permit.is_none() {
+                        self.parked = Some((frame, pool.take(memory)));
+                        return Ok(true);
+                    }
+                }
+                self.next = Some(Next { header, request, permit });
+            }
             Err(RequestError::UnsupportedVersion { key: ApiKey::ApiVersions, prefix }) => {
                 // Answered in its turn: this one may not overtake either.
                 if !self.waiting.is_empty() || self.starting.is_some() {
@@ -272,6 +305,7 @@ impl Session {
             Answer::Close(why) => {
                 self.closing = Some(End::Refused(why));
                 self.next = None;
+                self.parked = None;
             }
         }
         self.active = self.now;
@@ -376,6 +410,7 @@ impl Session {
             self.starting = None;
         }
         self.next.is_none()
+            && self.parked.is_none()
             && self.starting.is_none()
             && self.waiting.is_empty()
             && self.output.pending() == 0
