@@ -180,6 +180,7 @@ def measure(row, size, quick):
         with Span(broker.pid) as span:
             latency = java_produce(broker, "latency", size, rate * seconds, rate)
         result["latency"] = [latency[name] for name in ("50th", "99th", "99.9th")]
+        result["rate_held"] = latency["per_second"] > 0.95 * rate
         result["latency_cpu_per_million"] = span.broker / (rate * seconds) * 1e6
         broker.create("native", configs)
         with Span(broker.pid) as span:
@@ -221,7 +222,8 @@ def table(results, starts):
         native = side(r["rdkafka_broker_load"], r["rdkafka_client_load"])
         yield (f"| {r['name']} | {r['size']} B | {r['produce']:,.0f} | {sides} "
                f"({r['produce_broker_load']:.2f}, {r['produce_client_load']:.2f}) "
-               f"| {r['consume']:,.0f} | {p50:.0f} / {p99:.0f} / {p999:.0f} at {r['rate']:,}/s "
+               f"| {r['consume']:,.0f} | {p50:.0f} / {p99:.0f} / {p999:.0f} at {r['rate']:,}/s"
+               f"{'' if r['rate_held'] else ' (not held)'} "
                f"| {r['produce_cpu_per_million']:.2f}, {r['consume_cpu_per_million']:.2f}, "
                f"{r['latency_cpu_per_million']:.1f} "
                f"| {r['rdkafka_produce']:,.0f} ({native}), {r['rdkafka_consume']:,.0f} "
