@@ -13,7 +13,8 @@ fn json(text: &str) -> Value {
 
 #[test]
 fn a_topic_lives_and_dies() {
-    let node = Node::in_memory();
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::on_disk(folder.path());
     let create = ["topic", "create", "orders", "-p", "3", "-c", "retention.ms=7d"];
     assert_eq!(node.ok(&create), "created topic orders: 3 partitions, 1 replica\n");
     let again = node.run(&create);
@@ -41,7 +42,8 @@ fn a_topic_lives_and_dies() {
 
 #[test]
 fn a_configuration_changes_and_says_what_it_means() {
-    let node = Node::in_memory();
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::on_disk(folder.path());
     node.ok(&["topic", "create", "orders"]);
     node.ok(&["topic", "alter", "orders", "--set", "quorate.flush=replicated"]);
     let shown = node.ok(&["topic", "describe", "orders"]);
@@ -50,6 +52,14 @@ fn a_configuration_changes_and_says_what_it_means() {
     let shown = node.ok(&["topic", "describe", "orders"]);
     assert!(shown.contains("not the loss of that disk"), "{shown}");
     assert_eq!(node.run(&["topic", "alter", "orders"]).exit, 2);
+}
+
+#[test]
+fn a_node_that_keeps_nothing_says_so() {
+    let node = Node::in_memory();
+    node.ok(&["topic", "create", "orders"]);
+    let shown = node.ok(&["topic", "describe", "orders"]);
+    assert!(shown.contains("gone when it stops"), "{shown}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 #[allow(dead_code)]
 mod node;
 
+use std::fs;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,29 @@ fn records_outlive_the_node() {
 
     let node = Node::on_disk(folder.path());
     assert_eq!(node.ok(&["consume", "kept", "-e"]), "one\ntwo\nthree\n");
+}
+
+#[test]
+fn a_node_serves_as_its_file_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("node.toml");
+    let data = folder.path().join("data");
+    let text = format!(
+        "[node]\nid = 7\ndata = \"{}\"\n[network]\nlisten = \"127.0.0.1:0\"\n\
+         [topic]\npartitions = 3\n",
+        data.display()
+    );
+    fs::write(&file, text).unwrap();
+    let log = ["--log", "info", "--log-format", "json"];
+    let serve = ["serve", "--config", file.to_str().unwrap()];
+    let node = Node::spawn(&[&serve[..], &log].concat());
+    node.ok(&["topic", "create", "orders"]);
+    let described = node.ok(&["topic", "describe", "orders", "--json"]);
+    let described: serde_json::Value = serde_json::from_str(&described).unwrap();
+    assert_eq!(described["partitions"].as_array().unwrap().len(), 3);
+    assert_eq!(described["partitions"][0]["leader"], 7);
+    assert!(data.join("logs").is_dir());
+    assert_eq!(node.stop().0, 0);
 }
 
 #[test]

@@ -22,6 +22,9 @@ use crate::args::{ServeArgs, UpArgs};
 use crate::failure::{Failure, USAGE};
 use crate::output::human;
 
+/// What an ephemeral node calls its data directory (`log.dirs`).
+pub(crate) const MEMORY: &str = "(memory)";
+
 pub(crate) async fn up(context: &Context, args: UpArgs) -> Result<(), Failure> {
     if args.nodes != 1 {
         let what =
@@ -33,7 +36,7 @@ pub(crate) async fn up(context: &Context, args: UpArgs) -> Result<(), Failure> {
     config.group.initial_rebalance_delay = Duration::ZERO;
     config.set_from_environment(std::env::vars()).map_err(wrong_config)?;
     config.network.listen = args.listen;
-    config.node.data.clone_from(&args.data);
+    config.node.data = if args.ephemeral { MEMORY.into() } else { args.data.clone() };
     config.check().map_err(wrong_config)?;
     let disk: Arc<dyn Disk> =
         if args.ephemeral { Arc::new(MemoryDisk::ephemeral(args.memory)) } else { os_disk()? };

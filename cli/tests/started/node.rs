@@ -54,8 +54,11 @@ impl Node {
     }
 
     pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::spawn(&[&["up", "--listen", "127.0.0.1:0"], arguments].concat())
+    }
+
+    pub(crate) fn spawn(arguments: &[&str]) -> Self {
         let mut child = quorate()
-            .args(["up", "--listen", "127.0.0.1:0"])
             .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

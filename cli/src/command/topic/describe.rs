@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use quorate_core::partition::interface::Isolation;
-use quorate_net::client::{Configuration, Position, Resource, Topic};
+use quorate_net::client::{Client, Configuration, Position, Resource, Topic};
 use serde::Serialize;
 
 use super::plural;
+use crate::command::up::MEMORY;
 use crate::command::{Context, existing_topic};
 use crate::failure::Failure;
 use crate::output::human;
@@ -59,7 +60,12 @@ pub(super) async fn run(context: &Context, name: &str, all: bool) -> Result<(), 
         topic: &topic.name,
         id: topic.id.to_string(),
         internal: topic.internal,
-        acknowledgement: promise(&topic, &configs),
+        acknowledgement: if is_ephemeral(&client, &topic).await {
+            "This node runs with --ephemeral: what it acknowledges is gone when it stops."
+                .to_owned()
+        } else {
+            promise(&topic, &configs)
+        },
         partitions,
         config: shown.map(|config| (config.name.as_str(), config.value.as_deref())).collect(),
     };
@@ -132,6 +138,16 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
         line.push_str(word);
     }
     lines
+}
+
+/// Whether the node that leads the topic keeps nothing. A node that does not say keeps something.
+async fn is_ephemeral(client: &Client, topic: &Topic) -> bool {
+    let Some(leader) = topic.partitions.first().and_then(|first| first.leader) else {
+        return false;
+    };
+    let configs = client.describe_configs(&Resource::Broker(leader.0)).await.unwrap_or_default();
+    let directory = configs.iter().find(|config| config.name == "log.dirs");
+    directory.is_some_and(|config| config.value.as_deref() == Some(MEMORY))
 }
 
 /// What `acks=all` means for this topic, in a sentence.
