@@ -252,6 +252,9 @@ impl Loading<'_> {
             if gap && self.mark.is_some_and(|mark| offset < mark.end) {
                 return Err(self.rot(path, position, offset, "the next segment begins elsewhere"));
             }
+            if next.is_some() && !gap && matches!(end, End::Here) {
+                self.trim(&*file, &path, position).await?;
+            }
             if gap || matches!(end, End::Torn) || next.is_none() {
                 self.cut(&*file, &path, position).await?;
                 for &later in &bases[place + 1..] {
@@ -365,6 +368,23 @@ impl Loading<'_> {
         Ok(end)
     }
 
+    /// A segment that was closed ends where its frames end, before the mark passes it: room left
+    /// behind them would be taken for frames that were lost.
+    async fn trim(
+        &mut self,
+        file: &dyn File,
+        path: &std::path::Path,
+        position: u64,
+    ) -> Result<(), LogError> {
+        if file.len() > position {
+            reached!("closed-segment-trimmed");
+            let trimming = StorageError::io("trimming a closed segment", path);
+            file.set_len(position).await.map_err(trimming)?;
+            self.changed = true;
+        }
+        Ok(())
+    }
+
     /// Behind the end of the log nothing but zeros may stand, or a frame of an earlier life could
     /// come back to life behind a new one of the right length. The cut is durable before anything
     /// is appended.
@@ -390,6 +410,28 @@ impl Loading<'_> {
         Ok(())
     }
 
+    /// Writes what was found beyond the mark once more. After a failed sync the kernel takes the
+    /// pages for clean: they can be read, and a later sync succeeds without writing them.
+    async fn write_again(&self, segment: &Segment, file: &dyn File) -> Result<(), LogError> {
+        let path = self.directory.join(file_name(segment.base, FileKind::Segment));
+        let mut position = self.durable_bytes(segment.base, file);
+        let writing = StorageError::io("writing a recovered tail again", &path);
+        let written = async {
+            while position < segment.bytes {
+                let most = (segment.bytes - position).min(1 << 20) as usize;
+                let bytes = file.read_at(position, most).await?;
+                if bytes.is_empty() {
+                    break;
+                }
+                let end = position + bytes.len() as u64;
+                file.write_at(position, vec![bytes]).await?;
+                position = end;
+            }
+            io::Result::Ok(())
+        };
+        Ok(written.await.map_err(writing)?)
+    }
+
     /// Makes durable what was found beyond the mark, since readers will be shown it.
     async fn settle(mut self) -> Result<Loaded, LogError> {
         let start = self.log_start();
@@ -412,7 +454,9 @@ impl Loading<'_> {
             for segment in &self.segments {
                 let has_file = self.bases.contains(&segment.base);
                 if has_file && !self.is_durable(segment.base, segment.bytes) {
-                    files.push(self.open(segment.base).await?);
+                    let file = self.open(segment.base).await?;
+                    self.write_again(segment, &*file).await?;
+                    files.push(file);
                 }
             }
             let syncing = StorageError::io("syncing a recovered log", &self.directory);
