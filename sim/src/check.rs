@@ -149,6 +149,11 @@ impl<'a> Evidence<'a> {
             log.end = log.end.max(*high_watermark);
             log.records.extend(records.iter().map(|seen| (seen.offset, seen.value)));
         }
+        // A reading that did not come to its end says nothing about what is missing.
+        self.finals.retain(|_, log| {
+            log.start >= log.end
+                || log.records.last_key_value().map(|last| last.0 + 1) == Some(log.end)
+        });
     }
 
     pub fn promise(&self, partition: Partition) -> Promise {

@@ -9,8 +9,8 @@ use crate::history::{Call, End, Partition};
 pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
     for (partition, log) in &evidence.finals {
         start_is_wanted(evidence, *partition, log, violations);
-        final_is_whole(*partition, log, violations);
         if evidence.promise(*partition).survives {
+            final_is_whole(*partition, log, violations);
             acknowledged_survives(evidence, *partition, log, violations);
         }
     }

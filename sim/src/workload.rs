@@ -1,0 +1,7 @@
+//! What clients do. The rules (which batch next, what an answer means, when to try again) have no
+//! I/O and serve every world; `client` and `clients` carry them out over a network.
+
+pub mod client;
+pub mod clients;
+pub mod values;
+pub mod writer;

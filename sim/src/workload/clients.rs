@@ -1,0 +1,323 @@
+//! Writers and readers over a network: the rules of `writer`, carried out with a thin client
+//! against anything that speaks Kafka's protocol.
+
+pub mod reading;
+pub mod setup;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use quorate_core::time::Now;
+use quorate_net::clock::Clock;
+use quorate_net::kafka::messages::delete_records::{DeleteRecordsPartition, DeleteRecordsTopic};
+use quorate_net::kafka::messages::produce::{PartitionProduceData, TopicProduceData};
+use quorate_net::kafka::messages::{DeleteRecordsRequest, InitProducerIdRequest, ProduceRequest};
+use quorate_net::transport::Network;
+use quorate_net::wire::{Records, Text};
+
+use super::client::{Link, within};
+use super::writer::{Answer, Writer, partitions};
+use crate::chance::Between;
+use crate::history::{Call, End, History, Partition};
+use crate::plan::{Acks, Codecs, Plan};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What every client of a run shares.
+pub struct Scene {
+    pub plan: Arc<Plan>,
+    pub history: Arc<Mutex<History>>,
+    pub stage: Arc<Stage>,
+    /// The node's address, `host:port`.
+    pub address: String,
+    /// The client's own network and clock; the clock is the one true time.
+    pub network: Arc<dyn Network>,
+    pub clock: Arc<dyn Clock>,
+}
+
+/// How far the run is.
+#[derive(Debug, Default)]
+pub struct Stage {
+    /// No fault strikes any more: whoever waits now must get an answer.
+    healed: AtomicBool,
+    /// Readers are to stop.
+    over: AtomicBool,
+    /// What each client waits for, in words.
+    waiting: Mutex<BTreeMap<u32, String>>,
+}
+
+impl Stage {
+    pub fn heal(&self) {
+        self.healed.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_healed(&self) -> bool {
+        self.healed.load(Ordering::Relaxed)
+    }
+
+    pub fn finish(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note(&self, client: u32, waits_for: impl Into<String>) {
+        self.waiting.lock().expect("one thread").insert(client, waits_for.into());
+    }
+
+    fn done(&self, client: u32) {
+        self.waiting.lock().expect("one thread").remove(&client);
+    }
+
+    /// What the clients wait for, one sentence each.
+    pub fn waiting(&self) -> Vec<String> {
+        let waiting = self.waiting.lock().expect("one thread");
+        waiting.iter().map(|(client, what)| format!("c{client} {what}")).collect()
+    }
+}
+
+impl Scene {
+    pub fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().expect("one thread")
+    }
+
+    /// How long a client waits for an answer. After the healing it is patient: a slow link is no
+    /// fault of the node.
+    fn timeout(&self) -> Duration {
+        let timeout = self.plan.workload.timeout;
+        if self.stage.is_healed() { timeout.max(PATIENCE) } else { timeout }
+    }
+
+    fn now(&self) -> Now {
+        self.clock.now()
+    }
+
+    async fn connect(&self, client: u32) -> Option<Link> {
+        let timeout = self.timeout();
+        match within(&*self.clock, timeout, Link::connect(&self.network, &self.address)).await {
+            Ok(link) => Some(link),
+            Err(error) => {
+                self.stage.note(client, format!("cannot connect: {error}"));
+                None
+            }
+        }
+    }
+}
+
+/// Writes until the run is healed and one batch more is acknowledged on every partition.
+pub async fn write(scene: Scene, client: u32) {
+    let mut writer = Writer::new(&scene.plan, client);
+    let mut link = None;
+    let version = writer.chance.between(produce_versions(scene.plan.workload.codec)) as i16;
+    let mut at_healing: Option<BTreeMap<Partition, u64>> = None;
+    scene.stage.note(client, "has not begun");
+    loop {
+        if scene.stage.is_healed() {
+            let before = at_healing.get_or_insert_with(|| writer.acknowledged.clone());
+            if is_proven(&scene, &writer, before, client) {
+                scene.stage.done(client);
+                return;
+            }
+        }
+        let pause = writer.pause();
+        scene.clock.sleep(pause).await;
+        if link.is_none() {
+            link = scene.connect(client).await;
+        }
+        let Some(open) = &mut link else { continue };
+        if writer.wants_producer() {
+            if let Err(error) = init_producer(&scene, open, &mut writer).await {
+                scene.stage.note(client, format!("has no producer id: {error}"));
+                link = None;
+            }
+            continue;
+        }
+        if let Some((partition, before)) = writer.draw_delete() {
+            if delete(&scene, open, client, partition, before).await.is_err() {
+                link = None;
+            }
+            continue;
+        }
+        round(&scene, &mut link, &mut writer, version).await;
+    }
+}
+
+/// Whether the writer has shown that its partitions work.
+fn is_proven(
+    scene: &Scene,
+    writer: &Writer,
+    before: &BTreeMap<Partition, u64>,
+    client: u32,
+) -> bool {
+    if writer.acks() == Acks::None {
+        return true;
+    }
+    let count = |counts: &BTreeMap<Partition, u64>, partition: &Partition| {
+        counts.get(partition).copied().unwrap_or(0)
+    };
+    let missing = partitions(&scene.plan)
+        .into_iter()
+        .find(|partition| count(&writer.acknowledged, partition) <= count(before, partition));
+    match missing {
+        None => true,
+        Some(partition) => {
+            scene.stage.note(client, format!("got nothing acknowledged on {partition}"));
+            false
+        }
+    }
+}
+
+async fn round(scene: &Scene, link: &mut Option<Link>, writer: &mut Writer, version: i16) {
+    writer.begin(&mut scene.history(), scene.now());
+    for attempt in 0..writer.attempts_max() {
+        if attempt > 0 {
+            let pause = Duration::from_millis(writer.chance.below(20 << attempt.min(5)));
+            scene.clock.sleep(pause).await;
+        }
+        if writer.open().is_empty() {
+            break;
+        }
+        if link.is_none() {
+            *link = scene.connect(writer.client).await;
+        }
+        if let Some(open) = link
+            && send_round(scene, open, writer, version).await.is_err()
+        {
+            *link = None;
+        }
+    }
+    let now = scene.now().monotonic;
+    writer.end(&mut scene.history(), now);
+}
+
+/// Sends what is open in the round, and takes the answers in order. After an error, the batches
+/// without an answer are in doubt.
+async fn send_round(
+    scene: &Scene,
+    link: &mut Link,
+    writer: &mut Writer,
+    version: i16,
+) -> io::Result<()> {
+    let open = writer.open();
+    let timeout = scene.timeout();
+    let answered = writer.acks() != Acks::None;
+    let mut failed = None;
+    for place in &open {
+        let append = &writer.round[*place];
+        scene.history().attempt(append.operation);
+        let request = produce(&scene.plan, writer, *place);
+        if failed.is_none() {
+            let sent = link.send(version, &request, answered);
+            failed = within(&*scene.clock, timeout, sent).await.err();
+        }
+    }
+    for place in open {
+        let answer = match &failed {
+            None if answered => {
+                let received = link.receive::<ProduceRequest>();
+                within(&*scene.clock, timeout, received).await.and_then(|response| {
+                    let found = response.responses.first();
+                    let found = found.and_then(|topic| topic.partition_responses.first());
+                    let found = found.ok_or_else(|| io::Error::other("an empty response"))?;
+                    let time = found.log_append_time_ms;
+                    let append_time = (time >= 0).then_some(time);
+                    Ok(match found.error_code {
+                        0 => Answer::Appended { base: found.base_offset, append_time },
+                        code => Answer::Refused(code),
+                    })
+                })
+            }
+            _ => Ok(Answer::InDoubt),
+        };
+        let answer = answer.unwrap_or_else(|error| {
+            scene.stage.note(writer.client, format!("got no answer: {error}"));
+            failed = Some(error);
+            Answer::InDoubt
+        });
+        let now = scene.now().monotonic;
+        writer.on_answer(place, answer, &mut scene.history(), now);
+        if !answered {
+            writer.round[place].settled = true;
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+fn produce(plan: &Plan, writer: &Writer, place: usize) -> ProduceRequest {
+    let append = &writer.round[place];
+    let mut records = Records::default();
+    for chunk in append.batch.chunks() {
+        records.push(chunk);
+    }
+    let partition_data =
+        vec![PartitionProduceData { index: append.partition.index as i32, records: Some(records) }];
+    let name = topic_name(append.partition);
+    ProduceRequest {
+        acks: match writer.acks() {
+            Acks::None => 0,
+            Acks::Leader => 1,
+            Acks::All => -1,
+        },
+        timeout_ms: plan.workload.timeout.as_millis() as i32,
+        topic_data: vec![TopicProduceData { name, partition_data, ..Default::default() }],
+        ..Default::default()
+    }
+}
+
+/// The versions that writers use: those that name topics; Zstandard is younger than some.
+const fn produce_versions(codec: Codecs) -> Between<u64> {
+    match codec {
+        Codecs::Zstd | Codecs::Mixed => Between { low: 7, high: 12 },
+        _ => Between { low: 3, high: 12 },
+    }
+}
+
+/// The name of a partition's topic.
+pub(super) fn topic_name(partition: Partition) -> Text {
+    Text::from(format!("t{}", partition.topic))
+}
+
+async fn init_producer(scene: &Scene, link: &mut Link, writer: &mut Writer) -> io::Result<()> {
+    let request = InitProducerIdRequest { transaction_timeout_ms: 60_000, ..Default::default() };
+    let timeout = scene.timeout();
+    let response = within(&*scene.clock, timeout, link.call(2, &request)).await?;
+    if response.error_code == 0 {
+        writer.set_producer(response.producer_id, response.producer_epoch);
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("error {}", response.error_code)))
+    }
+}
+
+async fn delete(
+    scene: &Scene,
+    link: &mut Link,
+    client: u32,
+    partition: Partition,
+    before: Option<i64>,
+) -> io::Result<()> {
+    let call = Call::Delete { partition, before };
+    let operation = scene.history().invoke(client, scene.now().monotonic, call);
+    let wanted = DeleteRecordsPartition {
+        partition_index: partition.index as i32,
+        offset: before.unwrap_or(-1),
+    };
+    let topic = DeleteRecordsTopic { name: topic_name(partition), partitions: vec![wanted] };
+    let timeout = scene.timeout();
+    let timeout_ms = timeout.as_millis() as i32;
+    let request = DeleteRecordsRequest { topics: vec![topic], timeout_ms };
+    let response = within(&*scene.clock, timeout, link.call(1, &request)).await?;
+    let found = response.topics.first().and_then(|topic| topic.partitions.first());
+    let found = found.ok_or_else(|| io::Error::other("an empty response"))?;
+    if found.error_code == 0 {
+        let end = End::Deleted { log_start: found.low_watermark };
+        let now = scene.now().monotonic;
+        scene.history().complete(operation, now, end);
+    }
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! Before the workload: the plan's topics are created, whatever strikes meanwhile.
+
+use std::io;
+use std::time::Duration;
+
+use quorate_net::kafka::error::Code;
+use quorate_net::kafka::messages::CreateTopicsRequest;
+use quorate_net::kafka::messages::create_topics::{CreatableTopic, CreatableTopicConfig};
+use quorate_net::wire::Text;
+
+use super::super::client::{Link, within};
+use super::Scene;
+use crate::plan::text::Value as _;
+use crate::plan::{Plan, Topic};
+
+/// Creates all topics; returns once each exists.
+pub async fn create_topics(scene: &Scene, client: u32) {
+    let request = request(&scene.plan);
+    loop {
+        if let Some(mut link) = scene.connect(client).await {
+            match attempt(scene, &mut link, &request).await {
+                Ok(()) => {
+                    scene.stage.done(client);
+                    return;
+                }
+                Err(error) => scene.stage.note(client, format!("cannot create topics: {error}")),
+            }
+        }
+        scene.clock.sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn attempt(scene: &Scene, link: &mut Link, request: &CreateTopicsRequest) -> io::Result<()> {
+    let timeout = scene.timeout();
+    let response = within(&*scene.clock, timeout, link.call(5, request)).await?;
+    let done = [Code::None.code(), Code::TopicAlreadyExists.code()];
+    match response.topics.iter().find(|topic| !done.contains(&topic.error_code)) {
+        None if response.topics.len() == request.topics.len() => Ok(()),
+        None => Err(io::Error::other("topics are missing in the response")),
+        Some(topic) => {
+            let message = topic.error_message.as_ref().map_or("", Text::as_str);
+            let name = topic.name.as_str();
+            Err(io::Error::other(format!("{name}: error {} {message}", topic.error_code)))
+        }
+    }
+}
+
+fn request(plan: &Plan) -> CreateTopicsRequest {
+    let topics = (0..).zip(&plan.topics).map(|(place, topic): (u32, &Topic)| CreatableTopic {
+        name: Text::from(format!("t{place}")),
+        num_partitions: topic.partitions as i32,
+        replication_factor: 1,
+        configs: configs(topic),
+        ..Default::default()
+    });
+    let timeout_ms = plan.workload.timeout.as_millis() as i32;
+    CreateTopicsRequest { topics: topics.collect(), timeout_ms, ..Default::default() }
+}
+
+fn configs(topic: &Topic) -> Vec<CreatableTopicConfig> {
+    let time = if topic.log_append_time { "LogAppendTime" } else { "CreateTime" };
+    let settings = [
+        ("segment.bytes", topic.segment_bytes.to_string()),
+        ("segment.ms", topic.segment_time.as_millis().to_string()),
+        ("quorate.flush", topic.flush.print()),
+        ("message.timestamp.type", time.to_owned()),
+        ("retention.ms", "-1".to_owned()),
+    ];
+    let config = |(name, value)| CreatableTopicConfig {
+        name: Text::from_static(name),
+        value: Some(Text::from(value)),
+    };
+    settings.into_iter().map(config).collect()
+}

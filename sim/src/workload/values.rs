@@ -1,0 +1,131 @@
+//! Values that are written once in a run, and the records that carry them: key, value and headers
+//! follow from the value alone, so that any other byte is seen.
+
+use quorate_core::batch::{Batch, BatchBuilder, Codec, Record, RecordHeader, Records};
+use quorate_core::id::{ProducerEpoch, ProducerId};
+use quorate_core::time::Timestamp;
+
+use crate::history::{Producer, Seen, Value};
+
+/// A reader refuses to decompress a batch to more than this.
+const UNCOMPRESSED_MAX: usize = 64 << 20;
+const FEWEST_BYTES: usize = 8;
+
+/// The value of a writer's `count`-th record of so many bytes.
+pub fn value(writer: u32, bytes: u64, count: u64) -> Value {
+    assert!(writer < 256 && bytes < 1 << 16 && count < 1 << 40, "beyond what a value can name");
+    u64::from(writer) << 56 | bytes << 40 | count
+}
+
+/// The bytes of a record's value.
+fn bytes_of(value: Value) -> Vec<u8> {
+    let bytes = usize::from((value >> 40) as u16).max(FEWEST_BYTES);
+    let noise = value.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+    let mut out = Vec::with_capacity(bytes);
+    out.extend_from_slice(&value.to_be_bytes());
+    out.extend(noise.iter().cycle().take(bytes - FEWEST_BYTES));
+    out
+}
+
+/// Null, empty, and something.
+fn key_of(value: Value) -> Option<Vec<u8>> {
+    match value % 3 {
+        0 => None,
+        1 => Some(Vec::new()),
+        _ => Some(value.to_be_bytes()[4..].to_vec()),
+    }
+}
+
+/// A header that stands twice, and one without a value, now and then.
+fn headers_of(value: Value) -> &'static [RecordHeader<'static>] {
+    const HEADERS: &[RecordHeader<'static>] = &[
+        RecordHeader { key: b"h", value: Some(b"1") },
+        RecordHeader { key: b"h", value: Some(b"") },
+        RecordHeader { key: b"n", value: None },
+    ];
+    &HEADERS[..if value.is_multiple_of(5) { 3 } else { 0 }]
+}
+
+/// A batch of these values.
+pub fn batch(
+    values: &[Value],
+    codec: Codec,
+    producer: Option<Producer>,
+    timestamp: Timestamp,
+) -> Batch {
+    let mut builder = BatchBuilder::new(codec);
+    if let Some(producer) = producer {
+        let (id, epoch) = (ProducerId(producer.id), ProducerEpoch(producer.epoch));
+        builder = builder.producer(id, epoch, producer.sequence);
+    }
+    for value in values {
+        let key = key_of(*value);
+        let headers = headers_of(*value).iter().copied();
+        builder.append(timestamp, key.as_deref(), Some(&bytes_of(*value)), headers);
+    }
+    builder.build()
+}
+
+/// Which value a record carries, if it is one that `batch` writes.
+fn read(record: &Record<'_>) -> Option<Value> {
+    let bytes = record.value?;
+    let value = Value::from_be_bytes(*bytes.first_chunk()?);
+    let same = bytes == bytes_of(value)
+        && record.key == key_of(value).as_deref()
+        && record.headers.clone().eq(headers_of(value).iter().copied());
+    same.then_some(value)
+}
+
+/// The records of a batch from offset `from` on, as a reader sees them. A batch that is damaged in
+/// any way counts as one record that nobody wrote.
+pub fn records(batch: &Batch, from: i64, seen: &mut Vec<Seen>) {
+    let header = batch.header();
+    let damaged = Seen { offset: header.base_offset().0, value: None, timestamp: 0 };
+    if batch.verify().is_err() {
+        seen.push(damaged);
+        return;
+    }
+    let Ok(bytes) = batch.uncompressed(UNCOMPRESSED_MAX) else {
+        seen.push(damaged);
+        return;
+    };
+    for record in Records::new(&bytes, header.record_count()) {
+        let Ok(record) = record else {
+            seen.push(damaged);
+            return;
+        };
+        let offset = batch.offset_of(&record).0;
+        if offset >= from {
+            let timestamp = batch.timestamp_of(&record).0;
+            seen.push(Seen { offset, value: read(&record), timestamp });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::id::{LeaderEpoch, Offset};
+
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_recognised_and_nothing_else() {
+        let values: Vec<Value> = (0..9).map(|count| value(3, 8 + count * 7, count)).collect();
+        for codec in Codec::ALL {
+            let mut batch = batch(&values, codec, None, Timestamp(5));
+            batch.stamp(Offset(100), LeaderEpoch(1));
+            let mut seen = Vec::new();
+            records(&batch, 102, &mut seen);
+            let expected: Vec<Seen> = (102..)
+                .zip(&values[2..])
+                .map(|(offset, value)| Seen { offset, value: Some(*value), timestamp: 5 })
+                .collect();
+            assert_eq!(seen, expected);
+        }
+        let mut builder = BatchBuilder::new(Codec::None);
+        builder.append(Timestamp(0), Some(b"k"), Some(b"not ours"), []);
+        let mut seen = Vec::new();
+        records(&builder.build(), 0, &mut seen);
+        assert_eq!(seen, [Seen { offset: 0, value: None, timestamp: 0 }]);
+    }
+}
