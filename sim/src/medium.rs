@@ -16,6 +16,9 @@ use crate::fault::power_loss::Unsynced;
 use names::{Entry, FileId, Names};
 use pages::{Captured, Loss, Pages, SECTOR};
 
+/// Names and handles that go between two collections of files that nothing leads to.
+const COLLECT_EVERY: u32 = 256;
+
 /// A write that was begun and has not completed.
 pub type WriteKey = u64;
 
@@ -23,6 +26,10 @@ pub type WriteKey = u64;
 pub struct Medium {
     names: Names,
     files: BTreeMap<FileId, Pages>,
+    /// Bytes of blocks that files have.
+    used: u64,
+    /// Names and handles that went since the last `collect`.
+    gone: u32,
     /// Handles per file: an unlinked file lives as long as one of them.
     open: BTreeMap<FileId, u32>,
     locks: BTreeSet<PathBuf>,
@@ -50,6 +57,8 @@ impl Medium {
         Self {
             names: Names::default(),
             files: BTreeMap::new(),
+            used: 0,
+            gone: 0,
             open: BTreeMap::new(),
             locks: BTreeSet::new(),
             in_flight: BTreeMap::new(),
@@ -90,13 +99,14 @@ impl Medium {
             *handles -= 1;
             if *handles == 0 {
                 self.open.remove(&file);
-                self.collect();
+                self.collect_sometimes();
             }
         }
     }
 
+    /// The names themselves, without the directory's.
     pub fn list(&self, directory: &Path) -> io::Result<Vec<PathBuf>> {
-        Ok(self.names.list(directory)?.into_iter().map(|name| directory.join(name)).collect())
+        Ok(self.names.list(directory)?.into_iter().map(PathBuf::from).collect())
     }
 
     pub fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
@@ -117,14 +127,24 @@ impl Medium {
 
     pub fn sync_directory(&mut self, path: &Path) -> io::Result<()> {
         self.names.sync(path)?;
-        self.collect();
+        self.collect_sometimes();
         Ok(())
+    }
+
+    /// A file that nothing leads to may stay for a while: looking for it costs.
+    fn collect_sometimes(&mut self) {
+        self.gone += 1;
+        if self.gone >= COLLECT_EVERY {
+            self.collect();
+        }
     }
 
     /// Forgets files that nothing leads to.
     fn collect(&mut self) {
         let named = self.names.files();
         self.files.retain(|file, _| named.contains(file) || self.open.contains_key(file));
+        self.used = self.files.values().map(Pages::backed).sum();
+        self.gone = 0;
     }
 
     pub fn lock(&mut self, directory: &Path) -> io::Result<()> {
@@ -140,8 +160,15 @@ impl Medium {
     }
 
     pub fn free_space(&self) -> u64 {
-        let used: u64 = self.files.values().map(Pages::backed).sum();
-        if self.full { 0 } else { self.capacity.saturating_sub(used) }
+        if self.full { 0 } else { self.capacity.saturating_sub(self.used) }
+    }
+
+    /// Changes a file, and counts its blocks.
+    fn change(&mut self, file: FileId, change: impl FnOnce(&mut Pages)) {
+        let pages = self.files.entry(file).or_default();
+        let before = pages.backed();
+        change(pages);
+        self.used = self.used + pages.backed() - before;
     }
 
     fn pages(&mut self, file: FileId) -> &mut Pages {
@@ -185,7 +212,7 @@ impl Medium {
     fn write(&mut self, file: FileId, mut position: u64, chunks: &[Bytes], mut most: u64) {
         for chunk in chunks {
             let part = (chunk.len() as u64).min(most);
-            self.pages(file).write(position, &chunk[..part as usize]);
+            self.change(file, |pages| pages.write(position, &chunk[..part as usize]));
             position += part;
             most -= part;
         }
@@ -196,12 +223,12 @@ impl Medium {
         if missing > 0 && missing > self.free_space() {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        self.pages(file).allocate(len);
+        self.change(file, |pages| pages.allocate(len));
         Ok(())
     }
 
     pub fn set_len(&mut self, file: FileId, len: u64) {
-        self.pages(file).set_len(len);
+        self.change(file, |pages| pages.set_len(len));
     }
 
     pub fn begin_sync(&mut self, file: FileId) -> Captured {

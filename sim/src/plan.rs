@@ -62,15 +62,23 @@ plan_item! {
     /// The node's settings, distorted so that edges are met often.
     Node {
         shards: u32,
-        journal_bytes: u64,
-        segment_chunk_bytes: u64,
-        index_interval_bytes: u32,
-        /// Time between two checkpoints of the storage engine.
-        checkpoint: Duration,
+        /// Inputs that a shard takes in one go.
+        shard_batch: u32,
+        /// Requests of one connection that may wait for their answers.
+        in_flight: u32,
         /// Bytes of requests that may be in memory at once.
-        request_bytes_max: u64,
-        /// Whether topics are created by the first request that names them.
-        auto_create: bool,
+        request_memory: u64,
+        journal_file_bytes: u64,
+        /// Journal files kept at most, before writes wait for segments to be synced.
+        journal_files: u32,
+        /// Bytes appended between two syncs of the segments, at least.
+        checkpoint_bytes: u64,
+        /// Bytes of batches that wait for one sync together.
+        group_bytes: u64,
+        /// Segments held open.
+        open_files: u32,
+        /// Writes that may wait for the disk.
+        queue: u32,
     }
 }
 

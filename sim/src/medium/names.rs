@@ -72,7 +72,7 @@ impl Names {
 
     fn place(&self, path: &Path) -> io::Result<Place> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        let parent = self.directory(path.parent().unwrap_or(Path::new("/")))?;
+        let parent = self.directory(path.parent().unwrap_or_else(|| Path::new("/")))?;
         Ok((parent, name.to_string_lossy().into_owned()))
     }
 

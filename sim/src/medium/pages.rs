@@ -17,6 +17,8 @@ pub struct Pages {
     dirty: BTreeMap<usize, Dirty>,
     /// Rises with each write.
     version: u64,
+    /// The length captured at or before this version is older than the durable one.
+    len_floor: u64,
     /// Blocks are reserved below this length.
     backed: u64,
 }
@@ -34,6 +36,7 @@ struct Dirty {
 pub struct Captured {
     sectors: Vec<(usize, u64, Vec<u8>)>,
     len: usize,
+    version: u64,
 }
 
 /// What a power loss did to unsynced sectors.
@@ -103,6 +106,7 @@ impl Pages {
         let (old, new) = (self.live.len(), len as usize);
         self.live.resize(new, 0);
         if new < old {
+            self.version += 1;
             self.backed = self.backed.min(len);
             let beyond = new.div_ceil(SECTOR);
             self.dirty.split_off(&beyond);
@@ -130,13 +134,17 @@ impl Pages {
             let to = (from + SECTOR).min(self.live.len());
             (*sector, dirty.version, self.live[from.min(to)..to].to_vec())
         };
-        Captured { sectors: self.dirty.iter().map(sector).collect(), len: self.live.len() }
+        let sectors = self.dirty.iter().map(sector).collect();
+        Captured { sectors, len: self.live.len(), version: self.version }
     }
 
     /// The sync that captured this has succeeded.
     pub fn persist(&mut self, captured: Captured) {
-        // A later, shorter length is not undone by an earlier sync that ends late.
-        self.durable.resize(captured.len, 0);
+        // What a later sync made durable is not undone by an earlier one that ends late.
+        if captured.version >= self.len_floor {
+            self.durable.resize(captured.len, 0);
+            self.len_floor = captured.version;
+        }
         for (sector, version, bytes) in captured.sectors {
             let Some(dirty) = self.dirty.get_mut(&sector) else { continue };
             if version <= dirty.floor {
@@ -261,6 +269,19 @@ mod tests {
         pages.persist(first);
         pages.lose_power(Unsynced::Lost, &mut chance());
         assert_eq!(pages.read(0, 1), b"2");
+    }
+
+    #[test]
+    fn nor_does_it_cut_what_the_later_one_has_made_longer() {
+        let mut pages = Pages::default();
+        pages.write(0, b"1");
+        let first = pages.capture();
+        pages.write(0, b"long");
+        let second = pages.capture();
+        pages.persist(second);
+        pages.persist(first);
+        pages.lose_power(Unsynced::Lost, &mut chance());
+        assert_eq!(pages.read(0, 9), b"long");
     }
 
     #[test]

@@ -39,12 +39,15 @@ fn draw_run(chance: &mut Chance) -> Run {
 fn draw_node(chance: &mut Chance) -> Node {
     Node {
         shards: *chance.pick(&[1, 1, 2, 4]),
-        journal_bytes: *chance.pick(&[16 << 10, 64 << 10, 256 << 10, 1 << 20]),
-        segment_chunk_bytes: *chance.pick(&[4 << 10, 16 << 10, 64 << 10]),
-        index_interval_bytes: *chance.pick(&[1, 64, 512, 4096]),
-        checkpoint: Duration::from_millis(*chance.pick(&[20, 200, 2000, 30_000])),
-        request_bytes_max: *chance.pick(&[256 << 10, 1 << 20, 64 << 20]),
-        auto_create: chance.one_in(4),
+        shard_batch: *chance.pick(&[1, 4, 256]),
+        in_flight: *chance.pick(&[1, 5, 64]),
+        request_memory: *chance.pick(&[256 << 10, 1 << 20, 64 << 20]),
+        journal_file_bytes: *chance.pick(&[64 << 10, 64 << 10, 256 << 10, 1 << 20]),
+        journal_files: *chance.pick(&[2, 3, 8]),
+        checkpoint_bytes: *chance.pick(&[16 << 10, 64 << 10, 1 << 20, 96 << 20]),
+        group_bytes: *chance.pick(&[4 << 10, 16 << 20]),
+        open_files: *chance.pick(&[4, 16, 2048]),
+        queue: *chance.pick(&[16, 64, 4096]),
     }
 }
 
@@ -72,7 +75,8 @@ fn draw_link(chance: &mut Chance) -> Link {
 }
 
 fn draw_clock(chance: &mut Chance) -> Clock {
-    let offset = *chance.pick(&[0, 500, 3_600_000]);
+    // Kafka refuses timestamps an hour ahead of the node.
+    let offset = *chance.pick(&[0, 500, 1_800_000]);
     let sign = if chance.one_in(2) { -1 } else { 1 };
     Clock {
         wall_offset: sign * chance.below(offset + 1) as i64,

@@ -212,7 +212,7 @@ impl Value for Duration {
     fn print(&self) -> String {
         let nanos = self.as_nanos();
         for (unit, name) in [(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us")] {
-            if nanos % unit == 0 {
+            if nanos.is_multiple_of(unit) {
                 return format!("{}{name}", nanos / unit);
             }
         }

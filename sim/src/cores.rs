@@ -1,0 +1,244 @@
+//! The world of cores: the pure machines in a loop of discrete events, without any runtime. Same
+//! plans, workload rules, history and checkers as the world of nodes, at millions of steps a
+//! second; instead of a disk and a network there are completions and answers that come or do not.
+
+mod clients;
+mod inject;
+mod log;
+mod node;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use quorate_core::id::{PartitionId, TopicId};
+use quorate_core::time::Instant;
+
+use self::clients::{Actors, ReaderReply, Request, WriterReply};
+use self::inject::Links;
+use self::node::CoreNode;
+use crate::chance::Chance;
+use crate::fault::power_loss::Unsynced;
+use crate::history::{History, Partition};
+use crate::plan::Plan;
+use crate::run::Observed;
+use crate::trace::{self, Mark};
+
+/// Something that happens at its time.
+enum Event {
+    /// The shard's deadline, in one of the node's lives.
+    Tick { life: u32, due: Instant },
+    /// A group of writes is synced.
+    Synced { life: u32, failed: bool },
+    /// Appends that wait for no sync are written.
+    Cached { life: u32 },
+    /// A request reaches the node.
+    Arrives { life: u32, request: Box<Request> },
+    /// An answer reaches a writer.
+    Writer(WriterReply),
+    /// An answer reaches a reader.
+    Reader(ReaderReply),
+    /// A client's timer.
+    Wakes { client: u32, token: u64 },
+    /// A client hears that its connection is gone.
+    Broken { client: u32, life: u32 },
+    /// The plan's fault of this place strikes.
+    Fault(usize),
+    /// The node starts, if it is down.
+    Starts { life: u32 },
+    /// A paused node goes on.
+    Resumes,
+}
+
+/// An event in its place in time; ties go by order of making.
+struct Due {
+    at: Duration,
+    order: u64,
+    event: Event,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+/// The time, and what is to come.
+struct Agenda {
+    now: Duration,
+    heap: BinaryHeap<Reverse<Due>>,
+    made: u64,
+}
+
+impl Agenda {
+    fn at(&mut self, at: Duration, event: Event) {
+        self.made += 1;
+        self.heap.push(Reverse(Due { at: at.max(self.now), order: self.made, event }));
+    }
+
+    fn after(&mut self, delay: Duration, event: Event) {
+        self.at(self.now + delay, event);
+    }
+
+    fn instant(&self) -> Instant {
+        Instant::since_start(self.now)
+    }
+}
+
+struct Cores {
+    plan: Plan,
+    agenda: Agenda,
+    node: CoreNode,
+    links: Links,
+    actors: Actors,
+    history: History,
+    observed: Observed,
+    healed: bool,
+}
+
+/// Runs a plan.
+pub fn run(plan: &Plan) -> Observed {
+    let agenda = Agenda { now: Duration::ZERO, heap: BinaryHeap::new(), made: 0 };
+    let mut cores = Cores {
+        agenda,
+        node: CoreNode::new(plan),
+        links: Links::new(plan),
+        actors: Actors::new(plan),
+        history: History::default(),
+        observed: Observed::default(),
+        healed: false,
+        plan: plan.clone(),
+    };
+    for (place, fault) in plan.faults.iter().enumerate() {
+        cores.agenda.at(fault.at, Event::Fault(place));
+    }
+    cores.start();
+    cores.wake_all();
+    cores.go_on(plan.run.safety, false);
+    cores.heal();
+    cores.go_on(plan.run.safety + plan.run.liveness, true);
+    if !cores.actors.proven(&cores.plan) {
+        cores.observed.stuck = cores.actors.waiting(&cores.plan);
+    }
+    cores.last_reading();
+    let mut observed = cores.observed;
+    observed.steps = cores.node.steps;
+    observed.simulated = cores.agenda.now;
+    observed.violations.append(&mut cores.node.violations);
+    observed.history = cores.history;
+    let tally = observed.history.tally();
+    let numbers = [tally.operations as u64, tally.acknowledged as u64, tally.read as u64];
+    trace::event(observed.simulated, Mark::Run, "all", numbers, || format!("ends, {tally:?}"));
+    observed
+}
+
+impl Cores {
+    /// Lets things happen until `end`; with `prove`, until the writers have shown that all works.
+    fn go_on(&mut self, end: Duration, prove: bool) {
+        while let Some(Reverse(due)) = self.agenda.heap.peek() {
+            if due.at > end || (prove && self.actors.proven(&self.plan)) {
+                break;
+            }
+            let Some(Reverse(due)) = self.agenda.heap.pop() else { break };
+            self.agenda.now = due.at;
+            self.happens(due.event);
+        }
+        if !prove {
+            self.agenda.now = self.agenda.now.max(end);
+        }
+    }
+
+    fn happens(&mut self, event: Event) {
+        // A paused process does nothing; its timers and answers wait, and so do its requests.
+        if let Some(until) = self.node.paused_until
+            && matches!(event, Event::Tick { .. } | Event::Cached { .. } | Event::Arrives { .. })
+        {
+            self.agenda.at(until, event);
+            return;
+        }
+        match event {
+            Event::Tick { life, due } => {
+                if life == self.node.life {
+                    self.node.on_tick(&mut self.agenda, due);
+                }
+            }
+            Event::Synced { life, failed } => {
+                if life == self.node.life {
+                    self.node.on_synced(&mut self.agenda, failed);
+                }
+            }
+            Event::Cached { life } => {
+                if life == self.node.life {
+                    self.node.on_cached(&mut self.agenda);
+                }
+            }
+            Event::Arrives { life, request } => self.on_arrival(life, *request),
+            Event::Writer(reply) => self.on_writer_reply(reply),
+            Event::Reader(reply) => self.on_reader_reply(reply),
+            Event::Wakes { client, token } => self.on_wake(client, token),
+            Event::Broken { client, life } => self.on_broken(client, life),
+            Event::Fault(place) => self.strike(place),
+            Event::Starts { life } => {
+                if life == self.node.life {
+                    self.start();
+                }
+            }
+            Event::Resumes => self.node.paused_until = None,
+        }
+        self.deliver();
+    }
+
+    /// What the node has answered goes on its way; what it asked for is noted.
+    fn deliver(&mut self) {
+        if let Some(reason) = self.node.halted.take() {
+            self.on_halt(&reason);
+        }
+        for reply in std::mem::take(&mut self.node.replies) {
+            self.send_reply(reply);
+        }
+    }
+
+    fn start(&mut self) {
+        self.node.start(&mut self.agenda);
+        let life = self.node.life;
+        self.note(Mark::Node, u64::from(life), "starts");
+    }
+
+    fn note(&self, mark: Mark, number: u64, text: &str) {
+        trace::event(self.agenda.now, mark, "n1", [number, 0, 0], || text.to_owned());
+    }
+
+    /// Loses power once more, and reads everything that must have survived it.
+    fn last_reading(&mut self) {
+        let mut chance = Chance::new(self.plan.seed, "end");
+        let unsynced = *chance.pick(Unsynced::ALL);
+        if !chance.one_in(4) {
+            self.lose_power(unsynced);
+            self.start();
+        }
+        self.history.begin_last_phase();
+        self.read_everything();
+    }
+}
+
+/// The core's name for a partition of the plan.
+fn partition_id(partition: Partition) -> PartitionId {
+    let mut topic = [0; 16];
+    topic[0] = 0x71;
+    topic[15] = partition.topic as u8;
+    PartitionId { topic: TopicId(topic), index: partition.index as i32 }
+}

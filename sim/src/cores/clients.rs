@@ -1,0 +1,519 @@
+//! Clients of the world of cores: the writer's rules and simple readers, as actors that send,
+//! wait and give up.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use quorate_core::batch::{Batch, Levels};
+use quorate_core::id::{Offset, RequestId};
+use quorate_core::partition::interface as core;
+use quorate_core::shard::interface::Input;
+use quorate_core::time::Now;
+use quorate_core::time::Timestamp;
+use quorate_net::kafka::error::Code;
+
+use super::node::Reply;
+use super::{Cores, Event, partition_id};
+use crate::chance::Chance;
+use crate::history::{Call, End, OperationId, Partition};
+use crate::plan::{Acks, Plan};
+use crate::workload::values;
+use crate::workload::writer::{Answer, Writer, partitions};
+
+/// Until a node that stopped by itself is started again, unless a fault says otherwise.
+const RESTART: Duration = Duration::from_millis(300);
+
+/// A request on its way to the node.
+pub(super) struct Request {
+    client: u32,
+    /// Which of the client's attempts it belongs to.
+    attempt: u64,
+    what: What,
+}
+
+enum What {
+    Append { place: usize, partition: Partition, batch: Batch },
+    Delete { operation: OperationId, partition: Partition, before: Option<i64> },
+    Read { operation: OperationId, partition: Partition, from: i64 },
+}
+
+/// Who waits for an answer of the shard.
+pub(super) struct Waiting {
+    client: u32,
+    attempt: u64,
+    what: Wanted,
+}
+
+#[derive(Clone, Copy)]
+enum Wanted {
+    Append { place: usize },
+    Delete { operation: OperationId },
+    Read { operation: OperationId, partition: Partition, from: i64 },
+}
+
+/// An answer on its way to a writer.
+pub(super) struct WriterReply {
+    client: u32,
+    attempt: u64,
+    what: Told,
+}
+
+enum Told {
+    Append { place: usize, answer: Answer },
+    Delete { operation: OperationId, log_start: Option<i64> },
+}
+
+/// An answer on its way to a reader.
+pub(super) struct ReaderReply {
+    client: u32,
+    attempt: u64,
+    operation: OperationId,
+    partition: Partition,
+    end: End,
+    next: Option<i64>,
+}
+
+struct WriterActor {
+    writer: Writer,
+    /// Rises with each attempt; answers to earlier ones are not heard.
+    attempt: u64,
+    attempts: u32,
+    /// Batches of the attempt without an answer.
+    unanswered: Vec<usize>,
+    /// The timer that counts.
+    token: u64,
+    at_healing: Option<BTreeMap<Partition, u64>>,
+}
+
+struct ReaderActor {
+    chance: Chance,
+    attempt: u64,
+    token: u64,
+    turn: usize,
+    positions: BTreeMap<Partition, i64>,
+}
+
+pub(super) struct Actors {
+    writers: Vec<WriterActor>,
+    readers: Vec<ReaderActor>,
+    partitions: Vec<Partition>,
+    pub(super) requests: BTreeMap<RequestId, Waiting>,
+    next_request: u64,
+    next_producer: i64,
+    /// Connections that were reset: requests of attempts up to this one may be lost.
+    broken: BTreeMap<u32, u64>,
+    pub(super) restart: Duration,
+}
+
+impl Actors {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let (writers, readers) = (plan.workload.writers, plan.workload.readers);
+        let partitions = partitions(plan);
+        let writer = |client| WriterActor {
+            writer: Writer::new(plan, client),
+            attempt: 0,
+            attempts: 0,
+            unanswered: Vec::new(),
+            token: 0,
+            at_healing: None,
+        };
+        let reader = |client: u32| ReaderActor {
+            chance: Chance::new(plan.seed, &format!("reader {client}")),
+            attempt: 0,
+            token: 0,
+            turn: 0,
+            positions: partitions.iter().map(|partition| (*partition, 0)).collect(),
+        };
+        Self {
+            writers: (0..writers).map(writer).collect(),
+            readers: (writers..writers + readers).map(reader).collect(),
+            partitions,
+            requests: BTreeMap::new(),
+            next_request: 1,
+            next_producer: 1000,
+            broken: BTreeMap::new(),
+            restart: RESTART,
+        }
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        (self.writers.len() + self.readers.len()) as u32
+    }
+
+    pub(super) fn heal(&mut self) {
+        for actor in &mut self.writers {
+            actor.at_healing = Some(actor.writer.acknowledged.clone());
+        }
+    }
+
+    /// The writers that wait for something since the healing.
+    fn unproven(&self, plan: &Plan) -> impl Iterator<Item = (u32, Partition)> {
+        let needed = plan.workload.acks != Acks::None;
+        self.writers.iter().filter(move |_| needed).filter_map(|actor| {
+            let before = actor.at_healing.as_ref()?;
+            let count = |counts: &BTreeMap<Partition, u64>, partition: &Partition| {
+                counts.get(partition).copied().unwrap_or(0)
+            };
+            let missing = self.partitions.iter().find(|partition| {
+                count(&actor.writer.acknowledged, partition) <= count(before, partition)
+            })?;
+            Some((actor.writer.client, *missing))
+        })
+    }
+
+    pub(super) fn proven(&self, plan: &Plan) -> bool {
+        self.unproven(plan).next().is_none()
+    }
+
+    pub(super) fn waiting(&self, plan: &Plan) -> Vec<String> {
+        self.unproven(plan)
+            .map(|(client, partition)| format!("c{client} got nothing acknowledged on {partition}"))
+            .collect()
+    }
+}
+
+impl Cores {
+    /// Every client begins.
+    pub(super) fn wake_all(&mut self) {
+        for client in 0..self.actors.count() {
+            self.wake_after(client, Duration::from_millis(1));
+        }
+    }
+
+    fn wake_after(&mut self, client: u32, delay: Duration) {
+        let writers = self.actors.writers.len() as u32;
+        let token = if client < writers {
+            &mut self.actors.writers[client as usize].token
+        } else {
+            &mut self.actors.readers[(client - writers) as usize].token
+        };
+        *token += 1;
+        let token = *token;
+        self.agenda.after(delay, Event::Wakes { client, token });
+    }
+
+    /// The clients' clock: the true time.
+    fn client_now(&self) -> Now {
+        let wall = 1_767_225_600_000 + self.agenda.now.as_millis() as i64;
+        Now { monotonic: self.agenda.instant(), wall: Timestamp(wall) }
+    }
+
+    pub(super) fn on_wake(&mut self, client: u32, token: u64) {
+        let writers = self.actors.writers.len() as u32;
+        if client >= writers {
+            let reader = &self.actors.readers[(client - writers) as usize];
+            if reader.token == token {
+                self.read_next(client);
+            }
+            return;
+        }
+        let actor = &mut self.actors.writers[client as usize];
+        if actor.token != token {
+            return;
+        }
+        if !actor.unanswered.is_empty() {
+            self.give_up_attempt(client);
+        } else if !actor.writer.round.is_empty() {
+            self.send_attempt(client);
+        } else {
+            self.begin_round(client);
+        }
+    }
+
+    fn begin_round(&mut self, client: u32) {
+        let now = self.client_now();
+        let actor = &mut self.actors.writers[client as usize];
+        if actor.writer.wants_producer() {
+            self.actors.next_producer += 1;
+            actor.writer.set_producer(self.actors.next_producer, 0);
+        }
+        actor.attempts = 0;
+        if let Some((partition, before)) = actor.writer.draw_delete() {
+            actor.attempt += 1;
+            let attempt = actor.attempt;
+            let call = Call::Delete { partition, before };
+            let operation = self.history.invoke(client, now.monotonic, call);
+            self.send(client, attempt, What::Delete { operation, partition, before });
+            self.wake_after(client, Duration::from_millis(50));
+            return;
+        }
+        actor.writer.begin(&mut self.history, now);
+        self.send_attempt(client);
+    }
+
+    fn send_attempt(&mut self, client: u32) {
+        let actor = &mut self.actors.writers[client as usize];
+        actor.attempt += 1;
+        actor.attempts += 1;
+        let attempt = actor.attempt;
+        let open = actor.writer.open();
+        let answered = actor.writer.acks() != Acks::None;
+        let mut requests = Vec::new();
+        for place in open {
+            let append = &mut actor.writer.round[place];
+            self.history.attempt(append.operation);
+            append.settled = !answered;
+            if answered {
+                actor.unanswered.push(place);
+            }
+            let (partition, batch) = (append.partition, append.batch.clone());
+            requests.push(What::Append { place, partition, batch });
+        }
+        for what in requests {
+            self.send(client, attempt, what);
+        }
+        if answered {
+            let timeout = self.plan.workload.timeout;
+            self.wake_after(client, timeout);
+        } else {
+            self.end_attempt(client);
+        }
+    }
+
+    /// Sends a request; those of one attempt arrive in their order.
+    fn send(&mut self, client: u32, attempt: u64, what: What) {
+        let at = self.links.request_arrives(client, self.agenda.now);
+        let life = self.node.life;
+        let request = Box::new(Request { client, attempt, what });
+        self.agenda.at(at, Event::Arrives { life, request });
+    }
+
+    fn give_up_attempt(&mut self, client: u32) {
+        let now = self.client_now().monotonic;
+        let actor = &mut self.actors.writers[client as usize];
+        for place in std::mem::take(&mut actor.unanswered) {
+            actor.writer.on_answer(place, Answer::InDoubt, &mut self.history, now);
+        }
+        self.end_attempt(client);
+    }
+
+    fn end_attempt(&mut self, client: u32) {
+        let now = self.client_now().monotonic;
+        let actor = &mut self.actors.writers[client as usize];
+        // Answers that are still under way are not heard any more.
+        actor.attempt += 1;
+        let done = actor.writer.open().is_empty();
+        let delay = if done || actor.attempts >= actor.writer.attempts_max() {
+            actor.writer.end(&mut self.history, now);
+            actor.writer.pause()
+        } else {
+            Duration::from_millis(actor.writer.chance.below(20 << actor.attempts.min(5)))
+        };
+        self.wake_after(client, delay);
+    }
+
+    pub(super) fn on_writer_reply(&mut self, reply: WriterReply) {
+        let now = self.client_now().monotonic;
+        let actor = &mut self.actors.writers[reply.client as usize];
+        if reply.attempt != actor.attempt {
+            return;
+        }
+        match reply.what {
+            Told::Delete { operation, log_start } => {
+                if let Some(log_start) = log_start {
+                    self.history.complete(operation, now, End::Deleted { log_start });
+                }
+                actor.attempt += 1;
+            }
+            Told::Append { place, answer } => {
+                let Some(found) = actor.unanswered.iter().position(|other| *other == place) else {
+                    return;
+                };
+                actor.unanswered.remove(found);
+                actor.writer.on_answer(place, answer, &mut self.history, now);
+                if actor.unanswered.is_empty() {
+                    self.end_attempt(reply.client);
+                }
+            }
+        }
+    }
+
+    /// A client's connection is gone: nothing more is heard on it.
+    pub(super) fn on_broken(&mut self, client: u32, life: u32) {
+        let writers = self.actors.writers.len() as u32;
+        if client >= writers {
+            let reader = &mut self.actors.readers[(client - writers) as usize];
+            reader.attempt += 1;
+            self.wake_after(client, Duration::from_millis(5));
+            return;
+        }
+        let actor = &self.actors.writers[client as usize];
+        if life == self.node.life {
+            self.actors.broken.insert(client, actor.attempt);
+        }
+        if !actor.unanswered.is_empty() {
+            self.give_up_attempt(client);
+        }
+    }
+
+    fn read_next(&mut self, client: u32) {
+        let place = (client - self.actors.writers.len() as u32) as usize;
+        let reader = &mut self.actors.readers[place];
+        reader.turn = (reader.turn + 1) % self.actors.partitions.len();
+        reader.attempt += 1;
+        let attempt = reader.attempt;
+        let partition = self.actors.partitions[reader.turn];
+        let from = reader.positions[&partition];
+        let now = self.client_now().monotonic;
+        let operation = self.history.invoke(client, now, Call::Read { partition, from });
+        self.send(client, attempt, What::Read { operation, partition, from });
+        let most = self.plan.workload.timeout + self.plan.workload.wait;
+        self.wake_after(client, most);
+    }
+
+    pub(super) fn on_reader_reply(&mut self, reply: ReaderReply) {
+        let place = (reply.client - self.actors.writers.len() as u32) as usize;
+        let now = self.client_now().monotonic;
+        let reader = &mut self.actors.readers[place];
+        if reply.attempt != reader.attempt {
+            return;
+        }
+        self.history.complete(reply.operation, now, reply.end);
+        if let Some(next) = reply.next {
+            reader.positions.insert(reply.partition, next);
+        }
+        let pause = Duration::from_micros(500 + reader.chance.below(20_000));
+        self.wake_after(reply.client, pause);
+    }
+
+    /// A request reaches the node, if it is still the one it was sent to.
+    pub(super) fn on_arrival(&mut self, life: u32, request: Request) {
+        if life != self.node.life || !self.node.is_up() {
+            return;
+        }
+        if let Some(broken) = self.actors.broken.get(&request.client)
+            && request.attempt <= *broken
+            && !self.links.survives_reset()
+        {
+            return;
+        }
+        self.actors.next_request += 1;
+        let id = RequestId(self.actors.next_request);
+        let (client, attempt) = (request.client, request.attempt);
+        let now = self.node.now(&self.agenda).monotonic;
+        let (partition, wanted, input) = match request.what {
+            What::Append { place, partition, batch } => {
+                let until = now + self.plan.workload.timeout;
+                let acks = match self.plan.workload.acks {
+                    Acks::None => core::Acks::None,
+                    Acks::Leader => core::Acks::Leader,
+                    Acks::All => core::Acks::All,
+                };
+                let levels = Levels::DEFAULT;
+                let produce = core::Produce { request: id, batch, levels, acks, until };
+                (partition, Wanted::Append { place }, core::Input::Produce(produce))
+            }
+            What::Delete { operation, partition, before } => {
+                let before = before.map(Offset);
+                let input = core::Input::DeleteRecords { request: id, before };
+                (partition, Wanted::Delete { operation }, input)
+            }
+            What::Read { operation, partition, from } => {
+                let wanted = Wanted::Read { operation, partition, from };
+                let waiting = Waiting { client, attempt, what: wanted };
+                let end = self.node.end(partition_id(partition));
+                if end != Offset(from) || self.plan.workload.wait.is_zero() {
+                    self.answer(waiting, &core::Outcome::Advanced);
+                    return;
+                }
+                let until = now + self.plan.workload.wait;
+                let isolation = core::Isolation::ReadUncommitted;
+                let beyond = Offset(from);
+                let wait = core::Wait { request: id, beyond, bytes_min: 1, isolation, until };
+                (partition, wanted, core::Input::Wait(wait))
+            }
+        };
+        self.actors.requests.insert(id, Waiting { client, attempt, what: wanted });
+        let partition = partition_id(partition);
+        self.node.step(&mut self.agenda, Input::Partition { partition, input });
+    }
+
+    pub(super) fn send_reply(&mut self, reply: Reply) {
+        if let Some(waiting) = self.actors.requests.remove(&reply.request) {
+            self.answer(waiting, &reply.outcome);
+        }
+    }
+
+    fn answer(&mut self, waiting: Waiting, outcome: &core::Outcome) {
+        let Waiting { client, attempt, what } = waiting;
+        let event = match what {
+            Wanted::Append { place } => {
+                let answer = judge(outcome);
+                let what = Told::Append { place, answer };
+                Event::Writer(WriterReply { client, attempt, what })
+            }
+            Wanted::Delete { operation } => {
+                let log_start = match outcome {
+                    core::Outcome::RecordsDeleted { log_start } => Some(log_start.0),
+                    _ => None,
+                };
+                let what = Told::Delete { operation, log_start };
+                Event::Writer(WriterReply { client, attempt, what })
+            }
+            Wanted::Read { operation, partition, from } => {
+                let (end, next) = self.read(partition, from, outcome);
+                let reply = ReaderReply { client, attempt, operation, partition, end, next };
+                Event::Reader(reply)
+            }
+        };
+        if let Some(at) = self.links.reply_arrives(client, self.agenda.now) {
+            self.agenda.at(at, event);
+        }
+    }
+
+    /// What a fetch finds in the log now, and where the next one begins.
+    fn read(&self, partition: Partition, from: i64, outcome: &core::Outcome) -> (End, Option<i64>) {
+        let Some((log, view)) = self.node.log(partition_id(partition)) else {
+            return (End::Failed, None);
+        };
+        if matches!(outcome, core::Outcome::Refused(_)) {
+            return (End::Failed, None);
+        }
+        let (start, end) = (view.log_start.0, view.high_watermark.0);
+        if from < start || from > end {
+            return (End::Failed, Some(start));
+        }
+        let bytes_max = self.plan.workload.read_bytes as usize;
+        let mut records = Vec::new();
+        let mut next = from;
+        for batch in log.read(Offset(from), view.high_watermark, bytes_max) {
+            values::records(&batch, from, &mut records);
+            next = batch.header().next_offset().0;
+        }
+        (End::Read { records, high_watermark: end, log_start: start }, Some(next))
+    }
+
+    /// Reads every partition from its start to its end.
+    pub(super) fn read_everything(&mut self) {
+        let client = self.actors.count();
+        for partition in self.actors.partitions.clone() {
+            let Some((_, view)) = self.node.log(partition_id(partition)) else {
+                let sentence = format!("{partition} is not served at the end");
+                self.observed.stuck.push(sentence);
+                continue;
+            };
+            let mut from = view.log_start.0;
+            loop {
+                let now = self.client_now().monotonic;
+                let call = Call::Read { partition, from };
+                let operation = self.history.invoke(client, now, call);
+                let (end, next) = self.read(partition, from, &core::Outcome::Advanced);
+                self.history.complete(operation, now, end);
+                match next {
+                    Some(next) if next > from => from = next,
+                    _ => break,
+                }
+            }
+        }
+    }
+}
+
+fn judge(outcome: &core::Outcome) -> Answer {
+    match outcome {
+        core::Outcome::Produced { base, append_time, .. } => {
+            Answer::Appended { base: base.0, append_time: append_time.map(Timestamp::millis) }
+        }
+        core::Outcome::Refused(refusal) => Answer::Refused(Code::from(refusal).code()),
+        _ => Answer::InDoubt,
+    }
+}

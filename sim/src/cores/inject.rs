@@ -1,0 +1,231 @@
+//! Carries a plan's faults out in the world of cores. What needs bytes on a disk (a flipped bit)
+//! is left to the world of nodes; a full disk is a failed write here.
+
+use std::time::Duration;
+
+use super::{Cores, Event};
+use crate::chance::Chance;
+use crate::fault::Kind;
+use crate::fault::cut::Direction;
+use crate::fault::power_loss::Unsynced;
+use crate::plan::{Link, Plan};
+use crate::trace::{self, Mark};
+
+/// What lies between each client and the node.
+pub(super) struct Links {
+    model: Link,
+    chance: Chance,
+    clients: Vec<ClientLink>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct ClientLink {
+    /// Nothing passes before these times.
+    to_node: Duration,
+    from_node: Duration,
+    /// Answers sent before this time are lost.
+    replies_lost: Duration,
+    slow_until: Duration,
+    extra: Duration,
+    /// When something was sent last, and when it arrives.
+    sent: Duration,
+    arrives: Duration,
+}
+
+impl Links {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let clients = plan.workload.writers + plan.workload.readers;
+        Self {
+            model: plan.link.clone(),
+            chance: Chance::new(plan.seed, "links"),
+            clients: vec![ClientLink::default(); clients as usize],
+        }
+    }
+
+    fn latency(&mut self, client: u32, now: Duration) -> Duration {
+        let link = self.clients[client as usize];
+        let extra = if now < link.slow_until { link.extra } else { Duration::ZERO };
+        self.chance.duration(self.model.latency) + extra
+    }
+
+    /// When what a client sends now reaches the node: not before what it sent at the same time.
+    pub(super) fn request_arrives(&mut self, client: u32, now: Duration) -> Duration {
+        let at = self.clients[client as usize].to_node.max(now) + self.latency(client, now);
+        let link = &mut self.clients[client as usize];
+        let at = if link.sent == now { at.max(link.arrives) } else { at };
+        (link.sent, link.arrives) = (now, at);
+        at
+    }
+
+    /// When what the node sends now reaches the client; `None` for never.
+    pub(super) fn reply_arrives(&mut self, client: u32, now: Duration) -> Option<Duration> {
+        let link = self.clients[client as usize];
+        if now < link.replies_lost {
+            return None;
+        }
+        Some(link.from_node.max(now) + self.latency(client, now))
+    }
+
+    /// Whether a request that is under way while its connection is reset still arrives.
+    pub(super) fn survives_reset(&mut self) -> bool {
+        self.chance.one_in(2)
+    }
+
+    fn of(&mut self, client: Option<u32>) -> impl Iterator<Item = &mut ClientLink> {
+        let wanted = client.map(|client| client as usize);
+        let clients = self.clients.iter_mut().enumerate();
+        clients
+            .filter(move |(place, _)| wanted.is_none_or(|wanted| wanted == *place))
+            .map(|(_, link)| link)
+    }
+
+    fn heal(&mut self) {
+        self.clients.fill(ClientLink::default());
+    }
+}
+
+impl Cores {
+    pub(super) fn strike(&mut self, place: usize) {
+        if self.healed {
+            return;
+        }
+        let kind = self.plan.faults[place].kind.clone();
+        let name = kind.name();
+        trace::event(self.agenda.now, Mark::Fault, "n1", [place as u64, 0, 0], || {
+            format!("{kind:?}")
+        });
+        *self.observed.faults.entry(name).or_default() += 1;
+        let now = self.agenda.now;
+        match kind {
+            Kind::Crash(fault) => {
+                if self.crash() {
+                    self.start_after(fault.down);
+                }
+            }
+            Kind::PowerLoss(fault) => {
+                if self.lose_power(fault.unsynced) {
+                    self.start_after(fault.down);
+                }
+            }
+            // The pure machines' part in it is the checkpoint; the world of nodes has the rest.
+            Kind::Restart(fault) => {
+                if self.crash() {
+                    self.start_after(fault.down);
+                }
+            }
+            Kind::Pause(fault) => {
+                self.node.paused_until = Some(now + fault.during);
+                self.agenda.after(fault.during, Event::Resumes);
+            }
+            Kind::Cut(fault) => {
+                for link in self.links.of(fault.client) {
+                    if fault.direction != Direction::FromNode {
+                        link.to_node = now + fault.during;
+                    }
+                    if fault.direction != Direction::ToNode {
+                        link.from_node = now + fault.during;
+                    }
+                }
+            }
+            Kind::SlowLink(fault) => {
+                for link in self.links.of(fault.client) {
+                    link.slow_until = now + fault.during;
+                    link.extra = fault.latency;
+                }
+            }
+            Kind::Reset(fault) => self.break_links(fault.client, Duration::ZERO),
+            Kind::LoseReplies(fault) => {
+                for link in self.links.of(fault.client) {
+                    link.replies_lost = now + fault.during;
+                }
+                self.break_links(fault.client, fault.during);
+            }
+            Kind::DiskSlow(fault) => {
+                self.node.slow = fault.times;
+                self.node.slow_until = now + fault.during;
+            }
+            Kind::DiskStuck(fault) => self.node.stuck_until = now + fault.during,
+            Kind::SyncFails(fault) => {
+                self.node.sync_fails = true;
+                self.actors.restart = fault.down;
+            }
+            Kind::DiskFull(fault) => {
+                self.node.sync_fails = true;
+                self.actors.restart = fault.down;
+            }
+            Kind::BitFlip(_) => {}
+            Kind::ClockJump(fault) => self.node.wall_offset += fault.by,
+        }
+    }
+
+    fn start_after(&mut self, down: Duration) {
+        let life = self.node.life;
+        self.agenda.after(down, Event::Starts { life });
+    }
+
+    /// The process dies; what was being written may be there or not. `false` if it was down.
+    fn crash(&mut self) -> bool {
+        if !self.node.is_up() {
+            return false;
+        }
+        let life = self.node.life;
+        self.node.die(false, |chance, at_risk| chance.below(at_risk as u64 + 1) as usize);
+        self.actors.requests.clear();
+        for client in 0..self.actors.count() {
+            if let Some(at) = self.links.reply_arrives(client, self.agenda.now) {
+                self.agenda.at(at, Event::Broken { client, life });
+            }
+        }
+        true
+    }
+
+    pub(super) fn lose_power(&mut self, unsynced: Unsynced) -> bool {
+        if !self.node.is_up() {
+            return false;
+        }
+        self.node.die(true, |chance, at_risk| match unsynced {
+            Unsynced::Lost => at_risk,
+            Unsynced::Kept => 0,
+            Unsynced::Torn | Unsynced::Prefix => chance.below(at_risk as u64 + 1) as usize,
+        });
+        if unsynced != Unsynced::Kept {
+            self.observed.struck.power_lost = true;
+        }
+        self.actors.requests.clear();
+        true
+    }
+
+    /// The node stops by itself, because a write failed; it is started again.
+    pub(super) fn on_halt(&mut self, reason: &str) {
+        self.note(Mark::Node, 0, reason);
+        self.crash();
+        let down = self.actors.restart;
+        self.start_after(down);
+    }
+
+    /// The connections of a client, or of all, break after a time.
+    fn break_links(&mut self, client: Option<u32>, after: Duration) {
+        let life = self.node.life;
+        for other in 0..self.actors.count() {
+            if client.is_none_or(|client| client == other) {
+                self.agenda.after(after, Event::Broken { client: other, life });
+            }
+        }
+    }
+
+    /// Ends all faults.
+    pub(super) fn heal(&mut self) {
+        self.healed = true;
+        self.links.heal();
+        self.node.slow_until = Duration::ZERO;
+        self.node.stuck_until = Duration::ZERO;
+        self.node.sync_fails = false;
+        self.node.wall_offset = self.plan.clock.wall_offset;
+        self.node.paused_until = None;
+        if !self.node.is_up() {
+            self.start();
+        }
+        self.actors.heal();
+        self.note(Mark::Run, 0, "healed");
+    }
+}

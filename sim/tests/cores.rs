@@ -1,0 +1,24 @@
+//! A few hundred lives of the pure machines, in every test run; `cargo sim campaign --world cores`
+//! has the rest.
+
+use quorate_sim::plan::draw::draw;
+use quorate_sim::run::{Options, Verdict, World, run};
+
+#[test]
+fn the_machines_keep_their_promises() {
+    let mut acknowledged = 0;
+    for seed in 0..200 {
+        let report = run(&draw(seed), World::Cores, Options::default());
+        assert_eq!(report.verdict, Verdict::Passed, "seed {seed}: {:#?}", report.sentences());
+        acknowledged += report.tally.acknowledged;
+    }
+    assert!(acknowledged > 10_000, "{acknowledged}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_life() {
+    for seed in 0..20 {
+        let hash = || run(&draw(seed), World::Cores, Options::default()).trace.hash;
+        assert_eq!(hash(), hash(), "seed {seed}");
+    }
+}
