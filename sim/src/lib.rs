@@ -5,10 +5,22 @@
 
 pub mod chance;
 pub mod check;
+pub mod cores;
 pub mod fault;
 pub mod history;
 pub mod medium;
 pub mod plan;
+pub mod run;
+pub mod tool;
 pub mod trace;
+pub mod workload;
+
+#[cfg(not(madsim))]
+mod rerun;
 #[cfg(madsim)]
 pub mod world;
+
+#[cfg(not(madsim))]
+pub use rerun::main;
+#[cfg(madsim)]
+pub use tool::main;

@@ -1,3 +1,7 @@
-//! The simulator as a command.
+//! The simulator as a command: `cargo sim`, or any plain `cargo run -p quorate-sim`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    quorate_sim::main()
+}

@@ -1,6 +1,150 @@
 //! The world of nodes: the shipping node under a deterministic runtime, with a disk, a network and
 //! a clock of ours. Only this half knows the runtime (`cfg(madsim)`).
+//!
+//! A run: faults strike while clients work; then everything is healed and must work again; then
+//! everything is read for the last time.
 
 pub mod clock;
+pub mod cluster;
 pub mod disk;
+pub mod inject;
 pub mod network;
+pub mod observe;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use madsim::runtime::Runtime;
+use madsim::task::JoinHandle;
+use madsim::time::TimeHandle;
+
+use self::clock::{SimClock, until};
+use self::cluster::Cluster;
+use crate::chance::Chance;
+use crate::fault::power_loss::Unsynced;
+use crate::history::{History, client_name};
+use crate::plan::Plan;
+use crate::run::Observed;
+use crate::trace::{self, Mark};
+use crate::workload::clients::reading::{read, read_everything};
+use crate::workload::clients::setup::create_topics;
+use crate::workload::clients::{Scene, Stage, write};
+
+/// Runs a plan on this thread, which must be a fresh one.
+pub fn run(plan: &Plan) -> Observed {
+    let seed = Chance::new(plan.seed, "runtime").number();
+    let runtime = Runtime::with_seed_and_config(seed, madsim::Config::default());
+    runtime.add_simulator::<network::SimNetwork>();
+    runtime.add_simulator::<disk::SimDisks>();
+    runtime.block_on(simulate(Arc::new(plan.clone())))
+}
+
+async fn simulate(plan: Arc<Plan>) -> Observed {
+    let time = TimeHandle::current();
+    let cluster = Cluster::new(&plan);
+    let stage = Arc::new(Stage::default());
+    let history = Arc::new(Mutex::new(History::default()));
+    let actors = Actors { plan: Arc::clone(&plan), cluster: Arc::clone(&cluster), stage, history };
+    cluster.start();
+    let supervisor = madsim::task::spawn(Arc::clone(&cluster).supervise());
+    let faults = madsim::task::spawn(inject::all(Arc::clone(&cluster), Arc::clone(&plan)));
+    let clients = madsim::task::spawn(actors.clone().work());
+
+    until(&time, plan.run.safety).await;
+    faults.abort();
+    cluster.heal();
+    actors.stage.heal();
+    trace::event(time.elapsed(), Mark::Run, "all", [0; 3], || "healed");
+    let deadline = time.elapsed() + plan.run.liveness;
+    let worked = actors.by(deadline, clients).await;
+    let finished = worked && actors.by(deadline, actors.clone().finish()).await;
+    supervisor.abort();
+
+    let mut observed = cluster.observed();
+    if finished {
+        observed.stuck.clear();
+    } else {
+        observed.stuck.splice(0..0, actors.stage.waiting());
+        if observed.stuck.is_empty() {
+            observed.stuck.push("something waits, and no client says for what".to_owned());
+        }
+    }
+    observed.history = actors.history.lock().expect("one thread").clone();
+    observed.simulated = time.elapsed();
+    note_end(&observed, finished);
+    observed
+}
+
+fn note_end(observed: &Observed, finished: bool) {
+    let tally = observed.history.tally();
+    let numbers = [tally.operations as u64, tally.acknowledged as u64, tally.read as u64];
+    trace::event(observed.simulated, Mark::Run, "all", numbers, || {
+        format!("ends, finished: {finished}, {tally:?}")
+    });
+}
+
+/// The clients of a run.
+#[derive(Clone)]
+struct Actors {
+    plan: Arc<Plan>,
+    cluster: Arc<Cluster>,
+    stage: Arc<Stage>,
+    history: Arc<Mutex<History>>,
+}
+
+impl Actors {
+    fn scene(&self, client: u32) -> Scene {
+        let clock = SimClock::exact(client_name(client), TimeHandle::current());
+        Scene {
+            plan: Arc::clone(&self.plan),
+            history: Arc::clone(&self.history),
+            stage: Arc::clone(&self.stage),
+            address: "n1:9092".to_owned(),
+            network: self.cluster.client_network(client),
+            clock: Arc::new(clock),
+        }
+    }
+
+    /// Creates the topics, then writes and reads; ends when the writers have shown that all works.
+    async fn work(self) {
+        let (writers, readers) = (self.plan.workload.writers, self.plan.workload.readers);
+        create_topics(&self.scene(writers + readers), writers + readers).await;
+        let read: Vec<JoinHandle<()>> = (writers..writers + readers)
+            .map(|client| madsim::task::spawn(read(self.scene(client), client)))
+            .collect();
+        let written: Vec<JoinHandle<()>> = (0..writers)
+            .map(|client| madsim::task::spawn(write(self.scene(client), client)))
+            .collect();
+        for writer in written {
+            writer.await.expect("a writer ends");
+        }
+        self.stage.finish();
+        for reader in read {
+            reader.await.expect("a reader ends");
+        }
+    }
+
+    /// Loses power once more, and reads everything that must have survived it.
+    async fn finish(self) {
+        let mut chance = Chance::new(self.plan.seed, "end");
+        let unsynced = *chance.pick(Unsynced::ALL);
+        if !chance.one_in(4) {
+            self.cluster.lose_power(unsynced);
+            self.cluster.start();
+        }
+        let client = self.plan.workload.writers + self.plan.workload.readers;
+        self.history.lock().expect("one thread").begin_last_phase();
+        let rot = self.cluster.struck().rot;
+        read_everything(&self.scene(client), client, rot).await;
+    }
+
+    /// Whether it ended before the deadline.
+    async fn by<T>(&self, deadline: Duration, future: impl Future<Output = T>) -> bool {
+        let time = TimeHandle::current();
+        tokio::select! {
+            biased;
+            _ = future => true,
+            () = until(&time, deadline) => false,
+        }
+    }
+}

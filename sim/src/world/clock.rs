@@ -88,6 +88,11 @@ impl WallClock {
         *self.0.lock().expect("one thread") += by;
     }
 
+    /// Sets how far the clock is ahead, in milliseconds.
+    pub fn set(&self, offset: i64) {
+        *self.0.lock().expect("one thread") = offset;
+    }
+
     fn offset(&self) -> i64 {
         *self.0.lock().expect("one thread")
     }

@@ -22,6 +22,9 @@ use crate::medium::{Medium, Synced, WriteKey};
 use crate::plan;
 use crate::trace::{self, Mark};
 
+/// How often a stuck disk looks whether it was released.
+const STUCK_LOOK: Duration = Duration::from_millis(50);
+
 /// How a node dies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Death {
@@ -52,24 +55,21 @@ impl Simulator for SimDisks {
 }
 
 impl SimDisks {
-    /// Gives a node its disk.
-    pub fn add(
-        &self,
-        id: NodeId,
-        who: &'static str,
-        model: plan::Disk,
-        chance: Chance,
-    ) -> Arc<NodeDisk> {
+    /// A new, empty disk.
+    pub fn add(&self, who: &'static str, model: plan::Disk, chance: Chance) -> Arc<NodeDisk> {
         let medium = Medium::new(chance, model.capacity);
-        let disk = Arc::new(NodeDisk {
+        Arc::new(NodeDisk {
             who,
             time: self.time.clone(),
             model,
             medium: Mutex::new(medium),
             strain: Mutex::default(),
-        });
-        self.disks.lock().expect("one thread").insert(id, Arc::clone(&disk));
-        disk
+        })
+    }
+
+    /// The disk dies with this node from now on.
+    pub fn attach(&self, node: NodeId, disk: &Arc<NodeDisk>) {
+        self.disks.lock().expect("one thread").insert(node, Arc::clone(disk));
     }
 }
 
@@ -112,6 +112,14 @@ impl NodeDisk {
 
     pub fn set_stuck(&self, until: Duration) {
         self.strain().stuck_until = until;
+    }
+
+    /// Ends everything that slows or fails it.
+    pub fn heal(&self) {
+        *self.strain() = Strain::default();
+        let mut medium = self.medium();
+        medium.full = false;
+        medium.sync_fails = false;
     }
 
     fn die(&self) {
@@ -158,7 +166,8 @@ impl NodeDisk {
             if !stalls || stuck_until <= self.time.elapsed() {
                 return;
             }
-            at = stuck_until;
+            // Looked at anew now and then: healing releases it early.
+            at = stuck_until.min(self.time.elapsed() + STUCK_LOOK);
         }
     }
 }
@@ -183,13 +192,18 @@ impl SimDisk {
     fn operate<'a, T: Send + 'a>(
         &'a self,
         what: &'static str,
+        path: &'a Path,
         range: Between<Duration>,
         operation: impl FnOnce(&mut Medium) -> io::Result<T> + Send + 'a,
     ) -> Io<'a, T> {
         Box::pin(async move {
             self.disk.spend(range, what != "list").await;
             let done = operation(&mut *alive(&self.disk, self.incarnation)?);
-            self.disk.note(what, [0, 0, u64::from(done.is_ok())]);
+            let numbers = [what.len() as u64, u64::from(done.is_ok()), 0];
+            trace::event(self.disk.time.elapsed(), Mark::Disk, self.disk.who, numbers, || {
+                let outcome = if done.is_ok() { "" } else { " fails" };
+                format!("{what} {}{outcome}", path.display())
+            });
             done
         })
     }
@@ -200,7 +214,10 @@ impl Disk for SimDisk {
         Box::pin(async move {
             self.disk.spend(self.disk.model.read, how == Open::Create).await;
             let id = alive(&self.disk, self.incarnation)?.open(path, how == Open::Create)?;
-            self.disk.note("open", [id, 0, 0]);
+            let (time, numbers) = (self.disk.time.elapsed(), [id, 0, 1]);
+            trace::event(time, Mark::Disk, self.disk.who, numbers, || {
+                format!("open {} as file {id}", path.display())
+            });
             let (disk, incarnation) = (Arc::clone(&self.disk), self.incarnation);
             let writable = how != Open::Read;
             Ok(Arc::new(SimFile { disk, incarnation, id, writable }) as Arc<dyn File>)
@@ -208,34 +225,41 @@ impl Disk for SimDisk {
     }
 
     fn list<'a>(&'a self, directory: &'a Path) -> Io<'a, Vec<PathBuf>> {
-        self.operate("list", self.disk.model.read, move |medium| medium.list(directory))
+        self.operate("list", directory, self.disk.model.read, move |medium| medium.list(directory))
     }
 
     fn rename<'a>(&'a self, from: &'a Path, to: &'a Path) -> Io<'a, ()> {
-        self.operate("rename", self.disk.model.write, move |medium| medium.rename(from, to))
+        self.operate("rename", to, self.disk.model.write, move |medium| medium.rename(from, to))
     }
 
     fn remove<'a>(&'a self, path: &'a Path) -> Io<'a, ()> {
-        self.operate("remove", self.disk.model.write, move |medium| medium.remove(path))
+        self.operate("remove", path, self.disk.model.write, move |medium| medium.remove(path))
     }
 
     fn make_directory<'a>(&'a self, path: &'a Path) -> Io<'a, ()> {
         let range = self.disk.model.write;
-        self.operate("make directory", range, move |medium| medium.make_directory(path))
+        self.operate("make directory", path, range, move |medium| medium.make_directory(path))
     }
 
     fn remove_directory<'a>(&'a self, path: &'a Path) -> Io<'a, ()> {
         let range = self.disk.model.write;
-        self.operate("remove directory", range, move |medium| medium.remove_directory(path))
+        self.operate("remove directory", path, range, move |medium| medium.remove_directory(path))
     }
 
     fn sync_directory<'a>(&'a self, directory: &'a Path) -> Io<'a, ()> {
         let range = self.disk.model.sync;
-        self.operate("sync directory", range, move |medium| medium.sync_directory(directory))
+        self.operate("sync directory", directory, range, move |medium| {
+            medium.sync_directory(directory)
+        })
     }
 
-    fn free_space<'a>(&'a self, _: &'a Path) -> Io<'a, u64> {
-        self.operate("free space", self.disk.model.read, |medium| Ok(medium.free_space()))
+    fn free_space<'a>(&'a self, directory: &'a Path) -> Io<'a, u64> {
+        self.operate(
+            "free space",
+            directory,
+            self.disk.model.read,
+            |medium| Ok(medium.free_space()),
+        )
     }
 
     fn lock<'a>(&'a self, directory: &'a Path) -> Io<'a, Box<dyn DirectoryLock>> {

@@ -119,20 +119,25 @@ impl SimNetwork {
     }
 
     /// Adds a host; its address is 10.0.0.(place + 1).
-    pub fn add(&self, name: &'static str, node: Option<NodeId>) -> HostId {
+    pub fn add(&self, name: &'static str) -> HostId {
         let mut state = self.state();
         let place = state.hosts.len();
         let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, place as u8 + 1));
         state.hosts.push(Host {
             name,
             address,
-            node,
+            node: None,
             up: true,
             loses_power: false,
             incarnation: 0,
             next_port: 32768,
         });
         place
+    }
+
+    /// The host dies with this node from now on.
+    pub fn attach(&self, node: NodeId, host: HostId) {
+        self.state().hosts[host].node = Some(node);
     }
 
     pub fn address(&self, host: HostId) -> IpAddr {
@@ -174,6 +179,19 @@ impl SimNetwork {
         link.cuts = link.cuts.saturating_sub(1);
         if link.cuts == 0 {
             state.release(from, to);
+        }
+    }
+
+    /// Ends every cut and every extra delay.
+    pub fn heal_all(&self) {
+        let mut state = self.state();
+        let links: Vec<(HostId, HostId)> = state.links.keys().copied().collect();
+        for (from, to) in links {
+            let link = state.link(from, to);
+            link.extra = Duration::ZERO;
+            if std::mem::take(&mut link.cuts) > 0 {
+                state.release(from, to);
+            }
         }
     }
 

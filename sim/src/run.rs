@@ -1,0 +1,231 @@
+//! One run of a plan in one of the worlds, on a thread of its own, and what came of it.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic;
+use std::sync::Once;
+use std::thread;
+use std::time::Duration;
+
+use crate::check::{self, Struck, Violation};
+use crate::history::{History, Tally};
+use crate::plan::Plan;
+use crate::trace::{self, Finished, Sink};
+
+/// Where a plan runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum World {
+    /// The pure machines in a loop of discrete events.
+    Cores,
+    /// The shipping node under a deterministic runtime.
+    Nodes,
+}
+
+/// What a run says; each has an exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    Passed,
+    Safety,
+    Liveness,
+    Nondeterministic,
+    Inconclusive,
+}
+
+/// What a world gives back.
+#[derive(Debug, Default)]
+pub struct Observed {
+    pub history: History,
+    pub struck: Struck,
+    /// What the world itself saw to be wrong: machines, recovery.
+    pub violations: Vec<Violation>,
+    /// What still waits although everything is healed.
+    pub stuck: Vec<String>,
+    /// Faults carried out, by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    pub simulated: Duration,
+    /// Steps of machines (cores), events (nodes).
+    pub steps: u64,
+}
+
+/// A run and its verdict.
+#[derive(Debug)]
+pub struct Report {
+    pub verdict: Verdict,
+    pub violations: Vec<Violation>,
+    pub stuck: Vec<String>,
+    pub tally: Tally,
+    pub faults: BTreeMap<&'static str, u64>,
+    /// How often each mark of the product was passed.
+    pub marks: BTreeMap<&'static str, u64>,
+    pub trace: Finished,
+    pub simulated: Duration,
+    pub steps: u64,
+    /// How often the chosen mutant's line was passed.
+    pub mutant_asked: u64,
+}
+
+/// How to run.
+#[derive(Debug, Default)]
+pub struct Options {
+    pub mutant: Option<String>,
+    pub sink: Sink,
+}
+
+impl World {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cores => "cores",
+            Self::Nodes => "nodes",
+        }
+    }
+}
+
+impl Verdict {
+    pub const fn exit_code(self) -> u8 {
+        match self {
+            Self::Passed => 0,
+            Self::Safety => 1,
+            Self::Liveness => 2,
+            Self::Nondeterministic => 3,
+            Self::Inconclusive => 4,
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Passed => "passed",
+            Self::Safety => "safety violated",
+            Self::Liveness => "no progress",
+            Self::Nondeterministic => "not deterministic",
+            Self::Inconclusive => "inconclusive",
+        })
+    }
+}
+
+impl Report {
+    /// Which property failed first, for counting; `-` for none.
+    pub fn property(&self) -> &str {
+        match self.verdict {
+            Verdict::Liveness => "liveness",
+            _ => self.violations.first().map_or("-", |violation| violation.property),
+        }
+    }
+
+    /// What went wrong, one sentence each.
+    pub fn sentences(&self) -> Vec<String> {
+        let mut sentences: Vec<String> = self.violations.iter().map(ToString::to_string).collect();
+        sentences.extend(self.stuck.iter().map(|stuck| format!("liveness: {stuck}")));
+        sentences
+    }
+}
+
+/// Runs a plan on a fresh thread: a used one remembers hash seeds and generators.
+pub fn run(plan: &Plan, world: World, options: Options) -> Report {
+    hear_panics();
+    let plan = plan.clone();
+    let name = format!("seed {}", plan.seed);
+    let thread = thread::Builder::new().name(name).stack_size(4 << 20);
+    let joined =
+        thread.spawn(move || on_this_thread(&plan, world, options)).map(thread::JoinHandle::join);
+    match joined {
+        Ok(Ok(report)) => report,
+        Ok(Err(_)) | Err(_) => panic!("the harness itself failed"),
+    }
+}
+
+fn on_this_thread(plan: &Plan, world: World, options: Options) -> Report {
+    choose_mutant(options.mutant.as_deref());
+    drop(quorate_core::mark::take());
+    trace::begin(options.sink);
+    let outcome = panic::catch_unwind(|| match world {
+        World::Cores => crate::cores::run(plan),
+        World::Nodes => run_nodes(plan),
+    });
+    let trace = trace::end();
+    let marks = quorate_core::mark::take();
+    let observed = outcome.unwrap_or_else(|payload| Observed {
+        violations: vec![Violation {
+            property: "panic",
+            place: PANIC_PLACE.take(),
+            sentence: panic_text(&*payload),
+        }],
+        ..Observed::default()
+    });
+    let mut violations = observed.violations;
+    violations.extend(check::check(&observed.history, plan, observed.struck));
+    let verdict = match (violations.is_empty(), observed.stuck.is_empty()) {
+        (false, _) => Verdict::Safety,
+        (true, false) => Verdict::Liveness,
+        (true, true) => Verdict::Passed,
+    };
+    Report {
+        verdict,
+        violations,
+        stuck: observed.stuck,
+        tally: observed.history.tally(),
+        faults: observed.faults,
+        marks,
+        trace,
+        simulated: observed.simulated,
+        steps: observed.steps,
+        mutant_asked: mutant_asked(),
+    }
+}
+
+#[cfg(madsim)]
+fn run_nodes(plan: &Plan) -> Observed {
+    crate::world::run(plan)
+}
+
+#[cfg(not(madsim))]
+fn run_nodes(_: &Plan) -> Observed {
+    panic!("the world of nodes exists in simulator builds only: use `cargo sim`")
+}
+
+#[cfg(mutants)]
+fn choose_mutant(slug: Option<&str>) {
+    quorate_core::mutant::choose(slug);
+}
+
+#[cfg(not(mutants))]
+fn choose_mutant(slug: Option<&str>) {
+    assert!(slug.is_none(), "mutants exist in simulator builds only: use `cargo sim`");
+}
+
+fn mutant_asked() -> u64 {
+    #[cfg(mutants)]
+    let asked = quorate_core::mutant::asked();
+    #[cfg(not(mutants))]
+    let asked = 0;
+    asked
+}
+
+thread_local! {
+    static PANIC_PLACE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Keeps a run's panics from the terminal; they are verdicts.
+fn hear_panics() {
+    static HEARD: Once = Once::new();
+    HEARD.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if thread::current().name().is_some_and(|name| name.starts_with("seed ")) {
+                let place = info.location().map(ToString::to_string).unwrap_or_default();
+                PANIC_PLACE.set(place);
+            } else {
+                usual(info);
+            }
+        }));
+    });
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "a panic without a text".to_owned()).replace('\n', " ")
+}

@@ -1,0 +1,159 @@
+//! The command line of the simulator: what it is asked, and what it says with its exit code.
+
+#[cfg(madsim)]
+mod campaign;
+#[cfg(madsim)]
+mod single;
+#[cfg(madsim)]
+pub mod zoo;
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::run::World;
+
+/// The exit code for a command line that makes no sense (sysexits' `EX_USAGE`).
+pub const USAGE: u8 = 64;
+/// The exit code when the harness itself failed (sysexits' `EX_SOFTWARE`).
+pub const HARNESS_BROKE: u8 = 70;
+
+/// Simulates Quorate: the same seed gives the same life, to the last event.
+///
+/// Exit codes: 0 all properties held, 1 safety violated, 2 no progress, 3 not deterministic,
+/// 4 inconclusive, 64 usage, 70 the harness itself broke.
+#[derive(Debug, Parser)]
+#[command(name = "cargo sim", bin_name = "cargo sim")]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// One run.
+    Run {
+        #[arg(long)]
+        seed: u64,
+        #[command(flatten)]
+        how: How,
+        /// Run it again, on another thread and in two processes, and compare every event.
+        #[arg(long)]
+        twice: bool,
+        /// Print a line for each change of state, or for each event.
+        #[arg(long, num_args = 0..=1, default_missing_value = "changes", value_enum)]
+        trace: Option<Trace>,
+    },
+    /// Print the plan of a seed.
+    Plan {
+        #[arg(long)]
+        seed: u64,
+    },
+    /// Many runs.
+    Campaign {
+        /// For example 0..2000.
+        #[arg(long, value_parser = parse_seeds, default_value = "0..1000")]
+        seeds: Range<u64>,
+        /// Stop after this time, for example 10m.
+        #[arg(long, value_parser = parse_time)]
+        time: Option<Duration>,
+        /// Seeds that run at once; by default one a core.
+        #[arg(long)]
+        jobs: Option<usize>,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Run a plan from a file.
+    Replay {
+        file: PathBuf,
+        #[command(flatten)]
+        how: How,
+        #[arg(long, num_args = 0..=1, default_missing_value = "changes", value_enum)]
+        trace: Option<Trace>,
+    },
+    /// Run every plan that once found a bug, in both worlds.
+    Corpus,
+    /// Plant known bugs, and see whether the checkers notice.
+    Zoo {
+        /// Only this one.
+        #[arg(long)]
+        mutant: Option<String>,
+        /// Seeds per mutant and world, at most.
+        #[arg(long, default_value_t = 200)]
+        budget: u64,
+    },
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct How {
+    /// Where to run: the machines alone, or the whole node.
+    #[arg(long, value_enum, default_value_t = WorldName::Nodes)]
+    pub world: WorldName,
+    /// Plant this bug.
+    #[arg(long)]
+    pub mutant: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WorldName {
+    Cores,
+    Nodes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Trace {
+    Changes,
+    All,
+}
+
+impl From<WorldName> for World {
+    fn from(name: WorldName) -> Self {
+        match name {
+            WorldName::Cores => Self::Cores,
+            WorldName::Nodes => Self::Nodes,
+        }
+    }
+}
+
+fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
+    let wrong = || format!("{text:?} is not a range of seeds such as 0..2000");
+    let (from, to) = text.split_once("..").ok_or_else(wrong)?;
+    let range = from.parse().map_err(|_| wrong())?..to.parse().map_err(|_| wrong())?;
+    if range.is_empty() { Err(format!("{text:?} has no seed")) } else { Ok(range) }
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
+    let seconds = match &text[digits.len()..] {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(format!("{text:?} is not a time such as 90s, 10m or 8h")),
+    };
+    let number: u64 = digits.parse().map_err(|error| format!("{text:?}: {error}"))?;
+    Ok(Duration::from_secs(number.saturating_mul(seconds)))
+}
+
+/// Does what the command line says; returns the exit code.
+#[cfg(madsim)]
+pub fn main() -> std::process::ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { USAGE } else { 0 }.into();
+        }
+    };
+    crate::world::observe::show_logs();
+    let code = match arguments.command {
+        Command::Run { seed, how, twice, trace } => single::run(seed, &how, twice, trace),
+        Command::Plan { seed } => single::print_plan(seed),
+        Command::Campaign { seeds, time, jobs, how } => campaign::run(seeds, time, jobs, &how),
+        Command::Replay { file, how, trace } => single::replay(&file, &how, trace),
+        Command::Corpus => single::corpus(),
+        Command::Zoo { mutant, budget } => zoo::run(mutant.as_deref(), budget),
+    };
+    code.into()
+}

@@ -1,0 +1,170 @@
+//! Commands that run single plans: `run`, `plan`, `replay`, `corpus`.
+#![allow(clippy::print_stdout)]
+
+use std::path::Path;
+use std::process::Command;
+
+use super::{HARNESS_BROKE, How, Trace, USAGE};
+use crate::plan::Plan;
+use crate::plan::draw::draw;
+use crate::run::{self, Options, Report, Verdict, World};
+use crate::trace::Sink;
+
+pub(super) fn run(seed: u64, how: &How, twice: bool, trace: Option<Trace>) -> u8 {
+    let plan = draw(seed);
+    let report = run_one(&plan, how, trace);
+    print(&plan, how.world.into(), &report);
+    if !twice {
+        return report.verdict.exit_code();
+    }
+    let again = run::run(&plan, how.world.into(), options(how, Sink::Nowhere));
+    if again.trace.hash != report.trace.hash {
+        let (one, two) = (report.trace.hash, again.trace.hash);
+        println!("not deterministic: a second run in this process gave {two:016x}, not {one:016x}");
+        return Verdict::Nondeterministic.exit_code();
+    }
+    match compare_processes(seed, how) {
+        Ok(None) => {
+            let events = report.trace.events;
+            println!("four runs, in three processes, gave the same {events} events");
+            report.verdict.exit_code()
+        }
+        Ok(Some(difference)) => {
+            println!("not deterministic: {difference}");
+            Verdict::Nondeterministic.exit_code()
+        }
+        Err(error) => {
+            println!("cannot run a second process: {error}");
+            HARNESS_BROKE
+        }
+    }
+}
+
+fn options(how: &How, sink: Sink) -> Options {
+    Options { mutant: how.mutant.clone(), sink }
+}
+
+fn run_one(plan: &Plan, how: &How, trace: Option<Trace>) -> Report {
+    let sink = trace.map_or(Sink::Nowhere, |trace| Sink::Print { all: trace == Trace::All });
+    run::run(plan, how.world.into(), options(how, sink))
+}
+
+/// Runs the seed in two processes of its own and compares their traces line by line. `None` if
+/// they agree.
+fn compare_processes(seed: u64, how: &How) -> std::io::Result<Option<String>> {
+    let program = std::env::current_exe()?;
+    let output = || {
+        let mut command = Command::new(&program);
+        let world = World::from(how.world).name();
+        command.args(["run", "--trace=all", "--world", world, "--seed", &seed.to_string()]);
+        if let Some(mutant) = &how.mutant {
+            command.args(["--mutant", mutant]);
+        }
+        Ok::<_, std::io::Error>(String::from_utf8_lossy(&command.output()?.stdout).into_owned())
+    };
+    let (one, two) = (output()?, output()?);
+    let mut pairs = (1..).zip(one.lines().zip(two.lines()));
+    let difference = pairs.find(|(_, (one, two))| one != two);
+    Ok(match difference {
+        Some((line, (one, two))) => Some(format!("line {line}\n  {one}\n  {two}")),
+        None if one.len() != two.len() => {
+            Some(format!("one trace has {} bytes, the other {}", one.len(), two.len()))
+        }
+        None => None,
+    })
+}
+
+pub(super) fn print_plan(seed: u64) -> u8 {
+    print!("{}", draw(seed).print());
+    0
+}
+
+/// Prints what a run came to.
+fn print(plan: &Plan, world: World, report: &Report) {
+    let Report { verdict, tally, trace, simulated, steps, .. } = report;
+    println!(
+        "seed {} in {}: {verdict}; {:.3} simulated seconds, {} events, {steps} steps, trace {:016x}",
+        plan.seed,
+        world.name(),
+        simulated.as_secs_f64(),
+        trace.events,
+        trace.hash,
+    );
+    println!(
+        "  {} operations: {} acknowledged, {} failed, {} unknown; {} records read",
+        tally.operations, tally.acknowledged, tally.failed, tally.unknown, tally.read
+    );
+    let faults: Vec<String> =
+        report.faults.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    if !faults.is_empty() {
+        println!("  faults: {}", faults.join(", "));
+    }
+    for sentence in report.sentences() {
+        println!("  {sentence}");
+    }
+}
+
+pub(super) fn replay(file: &Path, how: &How, trace: Option<Trace>) -> u8 {
+    let plan = match read_plan(file) {
+        Ok(plan) => plan,
+        Err(error) => {
+            println!("{}: {error}", file.display());
+            return USAGE;
+        }
+    };
+    let report = run_one(&plan, how, trace);
+    print(&plan, how.world.into(), &report);
+    match plan.trace {
+        Some(hash) if hash == report.trace.hash => {
+            println!("  the trace is the one it was kept with")
+        }
+        Some(hash) => {
+            println!("  it was kept with another trace, {hash:016x}: the code has changed")
+        }
+        None => {}
+    }
+    report.verdict.exit_code()
+}
+
+fn read_plan(file: &Path) -> Result<Plan, String> {
+    let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
+    Plan::parse(&text).map_err(|error| error.to_string())
+}
+
+pub(super) fn corpus() -> u8 {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plans");
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) => {
+            println!("{}: {error}", folder.display());
+            return HARNESS_BROKE;
+        }
+    };
+    let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "plan"));
+    files.sort();
+    let mut worst = Verdict::Passed;
+    for file in &files {
+        let name = file.file_stem().unwrap_or_default().to_string_lossy();
+        match read_plan(file) {
+            Err(error) => {
+                println!("{name}: {error}");
+                return HARNESS_BROKE;
+            }
+            Ok(plan) => {
+                for world in [World::Cores, World::Nodes] {
+                    let report = run::run(&plan, world, Options::default());
+                    println!("{name} in {}: {}", world.name(), report.verdict);
+                    for sentence in report.sentences() {
+                        println!("  {sentence}");
+                    }
+                    if report.verdict != Verdict::Passed && worst == Verdict::Passed {
+                        worst = report.verdict;
+                    }
+                }
+            }
+        }
+    }
+    println!("{} plans", files.len());
+    worst.exit_code()
+}

@@ -1,0 +1,371 @@
+//! The node under test with its disk, clock and place in the network: starting it, the ways in
+//! which it goes down, and what it is seen to do by itself.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use madsim::plugin::simulator;
+use madsim::runtime::Handle;
+use madsim::task::NodeId;
+use madsim::time::TimeHandle;
+use quorate_net::transport::Network;
+use quorate_node::config::NodeConfig;
+use quorate_node::node;
+use quorate_node::world::World;
+use tokio::sync::{Notify, watch};
+
+use super::clock::{SimClock, WallClock, until};
+use super::disk::{Death, NodeDisk, SimDisks};
+use super::network::{HostId, SimNetwork};
+use crate::chance::Chance;
+use crate::check::{Struck, Violation};
+use crate::fault::power_loss::Unsynced;
+use crate::history::client_name;
+use crate::plan::Plan;
+use crate::run::Observed;
+use crate::trace::{self, Mark};
+
+const NAME: &str = "n1";
+
+/// Until a node that went down by itself is started again, unless a fault says otherwise.
+const RESTART: Duration = Duration::from_millis(300);
+
+pub struct Cluster {
+    pub time: TimeHandle,
+    handle: Handle,
+    node: NodeId,
+    pub network: Arc<SimNetwork>,
+    pub host: HostId,
+    clients: Vec<HostId>,
+    pub disk: Arc<NodeDisk>,
+    pub wall: Arc<WallClock>,
+    wall_offset: i64,
+    shared: Arc<Shared>,
+}
+
+/// What the node's own task tells and is told.
+struct Shared {
+    state: Mutex<State>,
+    /// The node went down by itself.
+    down: Notify,
+    /// The life that is to shut down.
+    stop: watch::Sender<u64>,
+    /// The last life that has.
+    stopped: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The process exists.
+    up: bool,
+    lives: u64,
+    /// Until it is started again after it went down by itself.
+    restart: Option<Duration>,
+    /// Why it last went down by itself.
+    reason: Option<String>,
+    /// A fault that excuses a halt has struck.
+    may_halt: bool,
+    observed: Noted,
+}
+
+#[derive(Debug, Default)]
+struct Noted {
+    struck: Struck,
+    violations: Vec<Violation>,
+    faults: BTreeMap<&'static str, u64>,
+}
+
+impl Cluster {
+    pub fn new(plan: &Plan) -> Arc<Self> {
+        let (time, handle) = (TimeHandle::current(), Handle::current());
+        let network = simulator::<SimNetwork>();
+        network.configure(plan.seed, plan.link.clone());
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            down: Notify::new(),
+            stop: watch::Sender::new(0),
+            stopped: watch::Sender::new(0),
+        });
+        let wall = Arc::new(WallClock::new(plan.clock.wall_offset));
+        let chance = Chance::new(plan.seed, "disk n1");
+        let disk = simulator::<SimDisks>().add(NAME, plan.disk.clone(), chance);
+        let host = network.add(NAME);
+        let life = Life {
+            plan: Arc::new(plan.clone()),
+            time: time.clone(),
+            network: Arc::clone(&network),
+            host,
+            disk: Arc::clone(&disk),
+            wall: Arc::clone(&wall),
+            shared: Arc::clone(&shared),
+        };
+        let life = Arc::new(life);
+        let init = move || Arc::clone(&life).live();
+        let node = handle.create_node().name(NAME).init(init).build().id();
+        simulator::<SimDisks>().attach(node, &disk);
+        network.attach(node, host);
+        // It is started by `start`, not by being made.
+        handle.kill(node);
+        let clients = plan.workload.writers + plan.workload.readers + 1;
+        let clients = (0..clients).map(|client| network.add(client_name(client))).collect();
+        let wall_offset = plan.clock.wall_offset;
+        Arc::new(Self {
+            time,
+            handle,
+            node,
+            network,
+            host,
+            clients,
+            disk,
+            wall,
+            wall_offset,
+            shared,
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().expect("one thread")
+    }
+
+    fn note(&self, mark: Mark, text: &str) {
+        trace::event(self.time.elapsed(), mark, NAME, [text.len() as u64, 0, 0], || {
+            text.to_owned()
+        });
+    }
+
+    pub fn client_network(&self, client: u32) -> Arc<dyn Network> {
+        self.network.of(self.clients[client as usize])
+    }
+
+    /// The hosts of one client, or of all.
+    pub fn client_hosts(&self, client: Option<u32>) -> Vec<HostId> {
+        match client {
+            Some(client) => self.clients.get(client as usize).copied().into_iter().collect(),
+            None => self.clients.clone(),
+        }
+    }
+
+    /// Starts the node if it is down.
+    pub fn start(&self) {
+        let mut state = self.state();
+        if std::mem::replace(&mut state.up, true) {
+            return;
+        }
+        state.lives += 1;
+        state.restart = None;
+        drop(state);
+        self.network.power_on(self.host);
+        self.note(Mark::Node, "starts");
+        self.handle.restart(self.node);
+    }
+
+    fn kill(&self, death: Death) -> bool {
+        let mut state = self.state();
+        if !std::mem::replace(&mut state.up, false) {
+            return false;
+        }
+        drop(state);
+        self.disk.set_death(death);
+        self.network.set_loses_power(self.host, death != Death::Crash);
+        self.handle.kill(self.node);
+        true
+    }
+
+    /// The process dies. `false` if it was down already.
+    pub fn crash(&self) -> bool {
+        self.kill(Death::Crash)
+    }
+
+    pub fn lose_power(&self, unsynced: Unsynced) -> bool {
+        let lost = self.kill(Death::PowerLoss(unsynced));
+        if lost && unsynced != Unsynced::Kept {
+            self.state().observed.struck.power_lost = true;
+        }
+        lost
+    }
+
+    pub fn pause(&self) {
+        self.handle.pause(self.node);
+    }
+
+    pub fn resume(&self) {
+        self.handle.resume(self.node);
+    }
+
+    /// Shuts the node down in good order; a node that does not come to an end is killed.
+    pub async fn stop(&self) {
+        let life = {
+            let state = self.state();
+            if !state.up {
+                return;
+            }
+            state.lives
+        };
+        self.note(Mark::Node, "is asked to stop");
+        self.shared.stop.send_replace(life);
+        let mut stopped = self.shared.stopped.subscribe();
+        let patience = self.time.elapsed() + Duration::from_secs(40);
+        tokio::select! {
+            biased;
+            () = reaches(&mut stopped, life) => {}
+            () = until(&self.time, patience) => {}
+        }
+        if self.state().lives == life {
+            self.crash();
+        }
+    }
+
+    /// From now on a halt is no wonder; the node is started again after `down`.
+    pub fn expect_halt(&self, down: Duration) {
+        let mut state = self.state();
+        state.may_halt = true;
+        state.restart = Some(down);
+    }
+
+    pub fn struck(&self) -> Struck {
+        self.state().observed.struck
+    }
+
+    pub fn rot(&self) {
+        self.state().observed.struck.rot = true;
+    }
+
+    /// A fault of this kind was carried out.
+    pub fn count(&self, kind: &'static str) {
+        *self.state().observed.faults.entry(kind).or_default() += 1;
+    }
+
+    /// Starts the node again whenever it goes down by itself.
+    pub async fn supervise(self: Arc<Self>) {
+        loop {
+            self.shared.down.notified().await;
+            let (restart, lives) = {
+                let state = self.state();
+                (state.restart.unwrap_or(RESTART), state.lives)
+            };
+            self.crash();
+            until(&self.time, self.time.elapsed() + restart).await;
+            // A fault may have killed and started it meanwhile.
+            if self.state().lives == lives {
+                self.start();
+            }
+        }
+    }
+
+    /// Ends all faults, and starts the node if it is down.
+    pub fn heal(&self) {
+        self.network.heal_all();
+        self.disk.heal();
+        self.wall.set(self.wall_offset);
+        self.resume();
+        self.start();
+    }
+
+    /// What was seen from outside.
+    pub fn observed(&self) -> Observed {
+        let mut state = self.state();
+        let noted = std::mem::take(&mut state.observed);
+        let mut stuck = Vec::new();
+        if let Some(reason) = state.reason.take() {
+            stuck.push(format!("the node last went down by itself: {reason}"));
+        }
+        Observed {
+            struck: noted.struck,
+            violations: noted.violations,
+            faults: noted.faults,
+            stuck,
+            ..Observed::default()
+        }
+    }
+}
+
+/// What a node needs to live once more.
+struct Life {
+    plan: Arc<Plan>,
+    time: TimeHandle,
+    network: Arc<SimNetwork>,
+    host: HostId,
+    disk: Arc<NodeDisk>,
+    wall: Arc<WallClock>,
+    shared: Arc<Shared>,
+}
+
+impl Life {
+    /// From start to end; a crash ends it anywhere.
+    fn live(self: Arc<Self>) -> impl Future<Output = ()> {
+        let clock =
+            SimClock::new(NAME, self.time.clone(), &self.plan.clock, Arc::clone(&self.wall));
+        let lives = self.shared.state.lock().expect("one thread").lives;
+        let seed = Chance::new(self.plan.seed, &format!("node n1 {lives}")).number();
+        let world = World {
+            disk: self.disk.handle(),
+            network: self.network.of(self.host),
+            clock: Arc::new(clock),
+            seed,
+        };
+        async move {
+            let ended = match node::run(config(&self.plan), world).await {
+                Err(error) => format!("does not start: {error}"),
+                Ok(running) => {
+                    self.note("is ready");
+                    let mut stop = self.shared.stop.subscribe();
+                    tokio::select! {
+                        biased;
+                        reason = running.halted() => format!("halts: {reason}"),
+                        () = reaches(&mut stop, lives) => {
+                            match running.shutdown().await {
+                                Ok(()) => self.note("has stopped"),
+                                Err(error) => self.note(&format!("stops badly: {error}")),
+                            }
+                            self.shared.stopped.send_replace(lives);
+                            return;
+                        }
+                    }
+                }
+            };
+            self.note(&ended);
+            let mut state = self.shared.state.lock().expect("one thread");
+            let excused = state.may_halt || state.observed.struck.rot;
+            if !excused {
+                let (property, place) = ("halted", NAME.to_owned());
+                let sentence = format!("the node {ended}, and nothing failed it");
+                state.observed.violations.push(Violation { property, place, sentence });
+            }
+            state.reason = Some(ended);
+            drop(state);
+            self.shared.down.notify_one();
+        }
+    }
+
+    fn note(&self, text: &str) {
+        let numbers = [text.len() as u64, 0, 0];
+        trace::event(self.time.elapsed(), Mark::Node, NAME, numbers, || text.to_owned());
+    }
+}
+
+/// Waits without keeping hold of the value, which would keep others from changing it.
+async fn reaches(watched: &mut watch::Receiver<u64>, life: u64) {
+    let _ = watched.wait_for(|value| *value >= life).await.map(drop);
+}
+
+fn config(plan: &Plan) -> NodeConfig {
+    let mut config = NodeConfig::default();
+    let knobs = &plan.node;
+    config.node.data = "/data".into();
+    config.node.shards = knobs.shards as usize;
+    config.node.shard_batch_max = knobs.shard_batch as usize;
+    config.network.listen = ([0, 0, 0, 0], 9092).into();
+    config.network.advertise = Some("n1:9092".to_owned());
+    config.network.in_flight_max = knobs.in_flight as usize;
+    config.request.memory_max = knobs.request_memory as usize;
+    config.request.bytes_max = (knobs.request_memory as usize / 2).min(config.request.bytes_max);
+    config.storage.journal_file_bytes = knobs.journal_file_bytes;
+    config.storage.journal_files_max = knobs.journal_files as usize;
+    config.storage.checkpoint_bytes = knobs.checkpoint_bytes;
+    config.storage.group_bytes_max = knobs.group_bytes;
+    config.storage.open_files_max = knobs.open_files as usize;
+    config.storage.queue_max = knobs.queue as usize;
+    config
+}
