@@ -5,10 +5,12 @@
 mod node;
 
 use std::fs;
+use std::io::Write;
 use std::net::TcpListener;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use node::{Node, run};
+use node::{Node, quorate, run};
 
 // A stopwatch is real time.
 #[allow(clippy::disallowed_methods)]
@@ -40,6 +42,42 @@ fn records_outlive_the_node() {
 
     let node = Node::on_disk(folder.path());
     assert_eq!(node.ok(&["consume", "kept", "-e"]), "one\ntwo\nthree\n");
+}
+
+/// Kills the node twice while records flow, each time to be started again at the same address.
+#[test]
+fn a_killed_node_neither_loses_nor_doubles() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().to_str().unwrap();
+    let mut node = Node::on_disk(folder.path());
+    let address = node.address.clone();
+    node.ok(&["topic", "create", "orders", "-p", "3"]);
+    let mut producer = quorate()
+        .args(["produce", "orders", "--bootstrap", &address, "--timeout", "60s"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = producer.stdin.take().unwrap();
+    for round in 0..30 {
+        let lines: String = (0..100).map(|line| format!("{}\n", round * 100 + line)).collect();
+        input.write_all(lines.as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        if round % 10 == 5 {
+            drop(node);
+            node = Node::spawn(&["up", "--data", data, "--listen", &address]);
+        }
+    }
+    drop(input);
+    assert!(producer.wait().unwrap().success());
+    let mut all: Vec<u32> = Vec::new();
+    for partition in ["0", "1", "2"] {
+        let read = node.ok(&["consume", "orders", "-e", "-p", partition]);
+        let read: Vec<u32> = read.lines().map(|line| line.parse().unwrap()).collect();
+        assert!(read.is_sorted(), "partition {partition} is in the order of its input");
+        all.extend(read);
+    }
+    all.sort_unstable();
+    assert_eq!(all, (0..3000).collect::<Vec<u32>>());
 }
 
 #[test]
