@@ -39,7 +39,7 @@ fn a_damaged_byte_is_found() {
     let path = data.to_str().unwrap();
     let verified = run(&["log", "verify", path]);
     assert_eq!(verified.exit, 0, "{}{}", verified.out, verified.err);
-    assert!(verified.out.contains("whole"), "{}", verified.out);
+    assert!(verified.out.contains("whole") && verified.out.contains("orders"), "{}", verified.out);
 
     let segment = largest_segment(data);
     let name = segment.to_str().unwrap();

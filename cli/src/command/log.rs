@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use quorate_core::batch::Header;
-use quorate_core::id::{Offset, PartitionId};
+use quorate_core::id::{Offset, PartitionId, TopicId};
+use quorate_core::metadata::record::Record;
 use quorate_core::segment::checkpoint::Marks;
 use quorate_core::segment::frame::{Frame, FrameHeader};
-use quorate_core::segment::{FileKind, parse_directory_name, parse_file_name};
+use quorate_core::segment::{FileKind, directory_name, parse_directory_name, parse_file_name};
 use quorate_net::client::records_of;
 use serde::Serialize;
 
@@ -186,6 +187,8 @@ fn print(context: &Context, partition: PartitionId, shown: &[Shown]) -> Result<(
 /// What was found of one log.
 #[derive(Serialize)]
 struct Verified {
+    /// `None` if the metadata log does not tell.
+    topic: Option<String>,
     topic_id: String,
     partition: i32,
     segments: usize,
@@ -206,22 +209,25 @@ fn verify(context: &Context, directory: &Path) -> Result<(), Failure> {
         );
     }
     let durable = durable_bytes(directory)?;
+    let names = topic_names(&logs.join(directory_name(PartitionId::METADATA)));
     let mut verified = Vec::new();
     for log in sorted(&logs)? {
         let name = log.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if let Some(partition) = parse_directory_name(&name) {
-            verified.push(verify_log(&log, partition, durable.get(&partition).copied())?);
+            let mut found = verify_log(&log, partition, durable.get(&partition).copied())?;
+            found.topic = names.get(&partition.topic).cloned();
+            verified.push(found);
         }
     }
     let rotten = verified.iter().filter(|log| !log.whole).count();
     if context.output.json {
         context.output.json(&verified)?;
     } else {
-        let headings = ["TOPIC ID", "PARTITION", "SEGMENTS", "RECORDS", "SIZE", "FOUND"];
+        let headings = ["TOPIC", "PARTITION", "SEGMENTS", "RECORDS", "SIZE", "FOUND"];
         let mut table = Table::new(&headings);
         for log in &verified {
             table.row([
-                log.topic_id.clone(),
+                log.topic.clone().unwrap_or_else(|| log.topic_id.clone()),
                 log.partition.to_string(),
                 log.segments.to_string(),
                 log.records.to_string(),
@@ -242,6 +248,27 @@ fn verify(context: &Context, directory: &Path) -> Result<(), Failure> {
             Err(failure.hint("a node keeps them offline rather than serve or cut them"))
         }
     }
+}
+
+/// The names that topics were given, as far as the metadata log can be read; names are a courtesy
+/// here, so what cannot be read has none.
+fn topic_names(log: &Path) -> BTreeMap<TopicId, String> {
+    let mut names = BTreeMap::from([(TopicId::METADATA, "__cluster_metadata".to_owned())]);
+    for path in sorted(log).unwrap_or_default() {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some((base, FileKind::Segment)) = parse_file_name(&name) else { continue };
+        let walked = walk(&path, PartitionId::METADATA, base, 0, |_, _, _, bytes| {
+            let Ok(Some(frame)) = Frame::decode(bytes) else { return };
+            let records = records_of(&frame.batch, Offset::ZERO).unwrap_or_default();
+            for value in records.iter().filter_map(|record| record.value.as_ref()) {
+                if let Ok(Record::TopicCreated { topic, name, .. }) = Record::decode(value) {
+                    names.insert(topic, name);
+                }
+            }
+        });
+        tracing::debug!(?walked, "looked for names");
+    }
+    names
 }
 
 /// How far each log's newest segment was known to be synced: below that nothing may be missing.
@@ -274,6 +301,7 @@ fn verify_log(
     mark: Option<(Offset, u64)>,
 ) -> Result<Verified, Failure> {
     let mut verified = Verified {
+        topic: None,
         topic_id: partition.topic.to_string(),
         partition: partition.index,
         segments: 0,
