@@ -1,7 +1,7 @@
 //! `quorate produce`: lines from standard input, each a record.
 
 use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -51,6 +51,10 @@ pub(crate) async fn run(context: &Context, args: ProduceArgs) -> Result<(), Fail
     let topic: Arc<str> = Arc::from(args.topic.as_str());
     let producer = client.producer(config)?;
     let mut receipts = Receipts::new(context, args.receipts);
+    if io::stdin().is_terminal() {
+        let hint = "each line is a record; Ctrl-D ends";
+        context.output.note(&context.output.notes.dim(hint));
+    }
     let mut input = BufReader::with_capacity(1 << 20, tokio::io::stdin());
     let mut line = Vec::new();
     let mut number = 0_u64;

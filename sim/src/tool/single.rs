@@ -83,7 +83,8 @@ pub(super) fn print_plan(seed: u64) -> u8 {
 fn print(plan: &Plan, world: World, report: &Report) {
     let Report { verdict, tally, trace, simulated, steps, .. } = report;
     println!(
-        "seed {} in {}: {verdict}; {:.3} simulated seconds, {} events, {steps} steps, trace {:016x}",
+        "seed {} in {}: {verdict}; {:.3} simulated seconds, {} events, {steps} steps, \
+         trace {:016x}",
         plan.seed,
         world.name(),
         simulated.as_secs_f64(),

@@ -1,5 +1,6 @@
 //! The zoo: bugs that real systems had, planted one at a time, and whether the checkers notice.
-//! The list names each mutant of the product; a mutant without a row is a failure of `tests/zoo.rs`.
+//! The list names each mutant of the product; a mutant without a row is a failure of
+//! `tests/zoo.rs`.
 #![allow(clippy::print_stdout)]
 
 use super::USAGE;
