@@ -104,7 +104,8 @@ pub(super) async fn start(config: NodeConfig, world: World) -> Result<RunningNod
 
 fn shard_count(config: &NodeConfig) -> usize {
     match config.node.shards {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        // One core is left to the threads of the disk.
+        0 => std::thread::available_parallelism().map_or(1, |cores| cores.get() - 1).max(1),
         shards => shards,
     }
 }
