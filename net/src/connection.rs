@@ -110,6 +110,19 @@ impl Frames {
         Ok(Some(self.buffer.split_to(length).freeze()))
     }
 
+    /// The length of the frame that has begun, once its prefix is there and may be believed.
+    #[must_use]
+    pub fn next_length(&self) -> Option<usize> {
+        match self.wants() {
+            Ok(Wants::Body { length, .. }) => Some(length),
+            Ok(Wants::Frame) => {
+                let prefix = self.buffer.first_chunk::<PREFIX>()?;
+                usize::try_from(i32::from_be_bytes(*prefix)).ok()
+            }
+            Ok(Wants::Length) | Err(_) => None,
+        }
+    }
+
     /// Bytes received and not yet given out.
     #[must_use]
     pub fn buffered(&self) -> usize {

@@ -101,6 +101,15 @@ impl AnswerPools {
         }
     }
 
+    /// A permit for a batch that goes out whatever its size; never for less, as far as there is
+    /// so much at all.
+    pub(crate) async fn take_whole(&self, bytes: usize) -> Permit {
+        match self.large.try_take(bytes) {
+            Some(permit) => permit,
+            None => self.small.take(bytes).await,
+        }
+    }
+
     pub(crate) fn taken(&self) -> usize {
         self.small.taken() + self.large.taken()
     }
@@ -125,6 +134,17 @@ impl Stage {
             Self::Small(SMALL_BYTES)
         } else {
             Self::Large(length)
+        }
+    }
+
+    /// Whether what is held for `self` suffices for `other`.
+    pub(crate) const fn covers(self, other: Self) -> bool {
+        match (self, other) {
+            (_, Self::Free) | (Self::Large(_), Self::Small(_)) => true,
+            (Self::Small(held), Self::Small(asked)) | (Self::Large(held), Self::Large(asked)) => {
+                held >= asked
+            }
+            (Self::Free | Self::Small(_), _) => false,
         }
     }
 
@@ -202,6 +222,9 @@ mod tests {
         assert_eq!(Stage::of(SMALL_BYTES, FREE_BYTES), Stage::Small(SMALL_BYTES));
         assert_eq!(Stage::of(1 << 20, SMALL_BYTES - 1), Stage::Small(SMALL_BYTES));
         assert_eq!(Stage::of(1 << 20, SMALL_BYTES), Stage::Large(1 << 20));
+        assert!(Stage::Small(10).covers(Stage::Small(10)) && Stage::Large(9).covers(Stage::Free));
+        assert!(!Stage::Small(SMALL_BYTES).covers(Stage::Large(5)));
+        assert!(!Stage::Small(10).covers(Stage::Small(11)));
     }
 
     #[tokio::test]

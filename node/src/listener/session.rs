@@ -31,7 +31,9 @@ use tokio::io::AsyncReadExt;
 use super::api_versions;
 use super::end::End;
 use super::output::Output;
-use super::permits::{FREE_BYTES, FREE_DECODED_BYTES, Granting, Permit, RequestPools, Stage, hold};
+use super::permits::{
+    FREE_BYTES, FREE_DECODED_BYTES, Granting, Permit, RequestPools, SMALL_BYTES, Stage, hold,
+};
 use super::stop::{Ear, Pace, Stop};
 use crate::metrics::Metrics;
 
@@ -39,6 +41,9 @@ use crate::metrics::Metrics;
 const UNSENT_MAX: usize = 64 * 1024;
 /// A client that moves less than this in a whole window is given up.
 const BYTES_A_SECOND_MIN: u64 = 64 * 1024;
+/// A frame must have come as a whole after its time of grace and the time that it takes at this
+/// rate: the large pool is not for those who trickle.
+const FRAME_BYTES_A_SECOND_MIN: u64 = 1 << 20;
 /// Rounds after which other tasks get their turn.
 const ROUNDS_MAX: usize = 64;
 
@@ -150,6 +155,10 @@ pub(crate) struct Session {
     permit: Option<(Stage, Permit)>,
     granting: Option<(Stage, Granting)>,
     receiving: Transfer,
+    /// When the frame that is being received began.
+    frame_began: Instant,
+    /// How much to read when no frame has begun: as much as the frame before had.
+    ahead: usize,
     /// Decoded, and waiting for its turn.
     next: Option<Next>,
     /// To be taken apart again, once there is memory for its parts.
@@ -177,6 +186,8 @@ impl Session {
             permit: None,
             granting: None,
             receiving: Transfer::default(),
+            frame_began: now,
+            ahead: FREE_BYTES,
             next: None,
             parked: None,
             starting: None,
@@ -257,11 +268,17 @@ impl Session {
             let (frame, _) = self.parked.take().expect("it was just there");
             return self.take_apart(frame, Some(permit));
         }
+        // A frame that came in the tail of another's bytes has no permit yet.
+        if self.frames.wants()? != Wants::Frame || !self.permitted(self.whole(), context) {
+            return Ok(false);
+        }
         let Some(frame) = self.frames.next_frame()? else { return Ok(false) };
         self.shared.metrics.requests.add(1);
         self.active = self.now;
         self.granting = None;
-        self.receiving = Transfer::start(self.now);
+        self.begin_frame();
+        // Its length prefix included, and the beginning of the next.
+        self.ahead = (frame.len() + FREE_BYTES).min(SMALL_BYTES);
         let frame = hold(frame, self.permit.take().map(|(_, permit)| permit));
         self.take_apart(frame, None)
     }
@@ -304,6 +321,9 @@ impl Session {
             Answer::Silence => {}
             Answer::Close(why) => {
                 self.closing = Some(End::Refused(why));
+                // What came after it is not answered, even where it has begun.
+                self.waiting.clear();
+                self.starting = None;
                 self.next = None;
                 self.parked = None;
             }
@@ -337,7 +357,7 @@ impl Session {
         }
         let room = match self.frames.wants()? {
             Wants::Frame => return Ok(false),
-            Wants::Length => FREE_BYTES,
+            Wants::Length => self.room_ahead(),
             Wants::Body { length, missing } => {
                 let received = length - missing;
                 let stage = Stage::of(length, received);
@@ -351,7 +371,13 @@ impl Session {
         let buffer = self.frames.room_up_to(room);
         let read = pin!(self.stream.read_buf(buffer));
         match read.poll(context) {
-            Poll::Pending => Ok(false),
+            Poll::Pending => {
+                if !mid_frame {
+                    // Who sends nothing holds nothing.
+                    self.permit = None;
+                }
+                Ok(false)
+            }
             Poll::Ready(Err(error)) => Err(End::Io(error)),
             Poll::Ready(Ok(0)) => {
                 self.closing = Some(End::Left);
@@ -359,7 +385,7 @@ impl Session {
             }
             Poll::Ready(Ok(bytes)) => {
                 if !mid_frame {
-                    self.receiving = Transfer::start(self.now);
+                    self.begin_frame();
                 }
                 self.receiving.moved(self.now, bytes, self.shared.limits.receive_timeout);
                 self.shared.metrics.bytes_received.add(bytes as u64);
@@ -369,10 +395,43 @@ impl Session {
         }
     }
 
+    fn begin_frame(&mut self) {
+        self.receiving = Transfer::start(self.now);
+        self.frame_began = self.now;
+    }
+
+    /// When the frame that is being received must be whole.
+    fn frame_deadline(&self) -> Instant {
+        let length = self.frames.next_length().unwrap_or(0) as u64;
+        let grace = self.shared.limits.receive_timeout;
+        self.frame_began + grace + Duration::from_millis(length * 1000 / FRAME_BYTES_A_SECOND_MIN)
+    }
+
+    /// The stage of a frame that has come as a whole.
+    fn whole(&self) -> Stage {
+        let length = self.frames.next_length().unwrap_or(0);
+        Stage::of(length, length)
+    }
+
+    /// Bytes to read before a frame has begun: more than the free ones only if they are permitted
+    /// at once.
+    fn room_ahead(&mut self) -> usize {
+        if self.ahead <= 2 * FREE_BYTES {
+            return FREE_BYTES;
+        }
+        let stage = Stage::Small(self.ahead);
+        if !self.permit.as_ref().is_some_and(|(held, _)| held.covers(stage)) {
+            let Some((pool, bytes)) = self.shared.pools.of(stage) else { return FREE_BYTES };
+            let Some(permit) = pool.try_take(bytes) else { return FREE_BYTES };
+            self.permit = Some((stage, permit));
+        }
+        self.ahead
+    }
+
     /// Whether `stage` is permitted; if not yet, the task is woken when it is.
     fn permitted(&mut self, stage: Stage, context: &mut Context<'_>) -> bool {
         let Some((pool, bytes)) = self.shared.pools.of(stage) else { return true };
-        if self.permit.as_ref().is_some_and(|(held, _)| *held == stage) {
+        if self.permit.as_ref().is_some_and(|(held, _)| held.covers(stage)) {
             return true;
         }
         if self.granting.as_ref().is_none_or(|(asked, _)| *asked != stage) {
@@ -387,7 +446,7 @@ impl Session {
         self.granting = None;
         self.permit = Some((stage, permit));
         // The client is not to blame for the time that this took.
-        self.receiving = Transfer::start(self.now);
+        self.begin_frame();
         true
     }
 
@@ -414,7 +473,8 @@ impl Session {
             && self.starting.is_none()
             && self.waiting.is_empty()
             && self.output.pending() == 0
-            && !matches!(self.frames.wants(), Ok(Wants::Frame))
+            && (matches!(self.closing, Some(End::Refused(_)))
+                || !matches!(self.frames.wants(), Ok(Wants::Frame)))
     }
 
     /// The first of the times at which the patience ends, and with what.
@@ -439,6 +499,7 @@ impl Session {
             && !matches!(self.frames.wants(), Ok(Wants::Frame));
         if mid_frame {
             sooner(&mut first, self.receiving.deadline(limits.receive_timeout), End::SlowSender);
+            sooner(&mut first, self.frame_deadline(), End::SlowSender);
         }
         first
     }

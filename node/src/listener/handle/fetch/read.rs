@@ -40,6 +40,8 @@ pub(crate) struct Pass {
 /// A partition that can be read, and how far.
 struct Readable<'a> {
     wanted: &'a Wanted,
+    /// The largest batch that its topic takes.
+    batch_bytes_max: usize,
     log: Arc<LogHandle>,
     view: ReadView,
     up_to: Offset,
@@ -79,7 +81,7 @@ pub(super) async fn pass(node: &Node, terms: &Terms, wanted: &[Wanted]) -> (Pass
         let read = match found {
             Ok(readable) => {
                 let up_to = readable.up_to;
-                let read = read(node, terms, &pass, readable).await;
+                let read = read(node, terms, &pass, readable, &mut permit).await;
                 pass.more |= read.log.is_some() && read.next < up_to;
                 read
             }
@@ -127,7 +129,8 @@ fn find<'a>(node: &Node, terms: &Terms, wanted: &'a Wanted) -> Result<Readable<'
         Isolation::ReadUncommitted => view.high_watermark,
         Isolation::ReadCommitted => view.last_stable,
     };
-    Ok(Readable { wanted, log: Arc::clone(log), view, up_to })
+    let batch_bytes_max = topic.rules.batch_bytes_max;
+    Ok(Readable { wanted, batch_bytes_max, log: Arc::clone(log), view, up_to })
 }
 
 /// Whether the client and this node speak of the same leadership. KIP-320.
@@ -151,8 +154,14 @@ fn unreadable(node: &Node, wanted: &Wanted, refused: Refused) -> Read {
     Read { topic: wanted.topic.clone(), data, log: None, next: wanted.from }
 }
 
-async fn read(node: &Node, terms: &Terms, pass: &Pass, readable: Readable<'_>) -> Read {
-    let Readable { wanted, log, view, up_to } = readable;
+async fn read(
+    node: &Node,
+    terms: &Terms,
+    pass: &Pass,
+    readable: Readable<'_>,
+    permit: &mut Option<Permit>,
+) -> Read {
+    let Readable { wanted, batch_bytes_max, log, view, up_to } = readable;
     let mut data = PartitionData {
         partition_index: wanted.index,
         high_watermark: view.high_watermark.0,
@@ -170,7 +179,14 @@ async fn read(node: &Node, terms: &Terms, pass: &Pass, readable: Readable<'_>) -
     // The first batch of an answer goes out whatever its size, or a reader would never pass it.
     let at_least_one = pass.bytes == 0;
     if wanted.from < up_to && (room > 0 || at_least_one) {
-        match log.reader.read(wanted.from, up_to, room, at_least_one).await {
+        let mut found = log.reader.read(wanted.from, up_to, room, false).await;
+        if at_least_one && found.as_ref().is_ok_and(Vec::is_empty) {
+            // Memory first, the batch after it: the one permit is for the one batch then.
+            *permit = None;
+            *permit = Some(node.answers.take_whole(batch_bytes_max).await);
+            found = log.reader.read(wanted.from, up_to, room, true).await;
+        }
+        match found {
             Ok(batches) => {
                 let mut records = Records::default();
                 // Any codec to any version, as Kafka since 4.0: rskafka reads zstd by Fetch v4.
