@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::connections::Raw;
 use crate::house::{
     MIB, assert_values, client, config, consume, in_memory, pause, produce, soon, world,
 };
@@ -12,8 +13,10 @@ use quorate_net::client::{
     Client, ConfigurationChange, GroupConfig, GroupConsumer, ListedOffset, Message, NewTopic,
     OnReset, Polled, Position, ProducerConfig, Resource,
 };
+use quorate_net::kafka::messages::ListOffsetsRequest;
+use quorate_net::kafka::messages::list_offsets::{ListOffsetsPartition, ListOffsetsTopic};
 use quorate_node::disk::memory::MemoryDisk;
-use quorate_node::node::{NodeError, run};
+use quorate_node::node::{NodeError, RunningNode, run};
 
 async fn create(client: &Client, name: &str, partitions: i32, configs: &[(&str, &str)]) {
     let configs = configs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
@@ -53,6 +56,21 @@ async fn topics_come_grow_and_go() {
     node.shutdown().await.unwrap();
 }
 
+/// ListOffsets for -3: the offset and the timestamp.
+async fn largest_timestamp(node: &RunningNode) -> (i64, i64) {
+    let request = ListOffsetsRequest {
+        topics: vec![ListOffsetsTopic {
+            name: "t".into(),
+            partitions: vec![ListOffsetsPartition { timestamp: -3, ..Default::default() }],
+        }],
+        ..ListOffsetsRequest::default()
+    };
+    let response = Raw::connect(node).await.ask(7, &request).await;
+    let row = &response.topics[0].partitions[0];
+    assert_eq!(row.error_code, 0);
+    (row.offset, row.timestamp)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn offsets_are_found_by_time_and_records_deleted() {
     let node = in_memory(&[]).await;
@@ -78,7 +96,20 @@ async fn offsets_are_found_by_time_and_records_deleted() {
     assert_eq!(at(&list(Position::Beginning).await.unwrap()), Some(60));
     assert_eq!(at(&list(Position::Time(Timestamp(0))).await.unwrap()), Some(60));
     assert!(client.delete_records("t", 0, Some(Offset(101))).await.is_err());
-    assert_eq!(client.delete_records("t", 0, None).await.unwrap(), Offset(100));
+    // The largest timestamp is that of what is left.
+    let older = Message {
+        topic: "t".into(),
+        partition: Some(0),
+        value: Some("v".into()),
+        timestamp: Some(Timestamp(700)),
+        ..Message::default()
+    };
+    producer.send(older).await.unwrap().await.unwrap();
+    assert_eq!(largest_timestamp(&node).await, (99, 1990));
+    assert_eq!(client.delete_records("t", 0, Some(Offset(100))).await.unwrap(), Offset(100));
+    assert_eq!(largest_timestamp(&node).await, (100, 700));
+    assert_eq!(client.delete_records("t", 0, None).await.unwrap(), Offset(101));
+    assert_eq!(largest_timestamp(&node).await, (-1, -1));
     node.shutdown().await.unwrap();
 }
 

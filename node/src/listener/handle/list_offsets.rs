@@ -11,6 +11,7 @@ use quorate_net::kafka::messages::list_offsets::{
 use quorate_net::kafka::messages::{ListOffsetsRequest, ListOffsetsResponse};
 
 use super::fetch::read::{epoch_code, read_code};
+use crate::catalog::log::LogHandle;
 use crate::catalog::{Log, Topic};
 use crate::driver::ask::Stopped;
 use crate::node::Node;
@@ -98,17 +99,42 @@ async fn one(
         LATEST => at(end),
         EARLIEST | EARLIEST_LOCAL | EARLIEST_PENDING => at(view.log_start),
         LATEST_TIERED => Ok(None),
-        LARGEST_TIMESTAMP => {
-            let found =
-                log.reader.offset_for_timestamp(view.max_timestamp, view.log_start, end).await;
-            found.map_err(|error| refuse(&error))
-        }
+        LARGEST_TIMESTAMP => largest(log, view.log_start, end, view.max_timestamp).await,
         timestamp => {
             let timestamp = Timestamp(timestamp);
             let found = log.reader.offset_for_timestamp(timestamp, view.log_start, end).await;
             found.map_err(|error| refuse(&error))
         }
     }
+}
+
+/// The first record with the largest timestamp among those from `start` to below `end`. The
+/// largest ever appended may be deleted by now, or not committed yet; then the question whether
+/// there is a record at or after some time is asked by halves.
+async fn largest(
+    log: &LogHandle,
+    start: Offset,
+    end: Offset,
+    ever: Timestamp,
+) -> Result<Found, Code> {
+    let find = async |timestamp: i64| {
+        let found = log.reader.offset_for_timestamp(Timestamp(timestamp), start, end).await;
+        found.map_err(|error| refuse(&error))
+    };
+    let Some(mut best) = find(Timestamp::NONE.0).await? else { return Ok(None) };
+    let (mut low, mut high) = (best.1.0, ever.0);
+    let mut next = high;
+    while low < high {
+        match find(next).await? {
+            Some(found) => {
+                best = found;
+                low = best.1.0;
+            }
+            None => high = next - 1,
+        }
+        next = low + (high - low + 1) / 2;
+    }
+    Ok(Some(best))
 }
 
 fn refuse(error: &ReadError) -> Code {
