@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use futures_util::future::select_all;
 use quorate_core::id::{Offset, TopicId};
-use quorate_core::partition::interface::{Input, Isolation, Wait};
-use quorate_core::shard::interface::Input as ShardInput;
+use quorate_core::partition::interface::{Input, Isolation, Outcome, Refusal, Wait};
+use quorate_core::shard::interface::{Input as ShardInput, Outcome as ShardOutcome};
 use quorate_core::time::Instant;
 use quorate_net::kafka::error::Code;
 use quorate_net::kafka::messages::fetch::{FetchableTopicResponse, NodeEndpoint, PartitionData};
@@ -105,16 +105,16 @@ async fn read_or_wait(
         // What was read is read again after the wait: it lies in the page cache, and holding it
         // meanwhile would hold its memory.
         drop(permit);
-        wait(terms, &pass).await?;
+        wait(node, terms, &pass).await?;
     }
 }
 
 /// Until one of the partitions has more to read, or the time is up.
-async fn wait(terms: &Terms, pass: &Pass) -> Result<(), Stopped> {
+async fn wait(node: &Node, terms: &Terms, pass: &Pass) -> Result<(), Stopped> {
     let open: Vec<(&Arc<LogHandle>, Offset)> =
         pass.reads.iter().filter_map(|read| Some((read.log.as_ref()?, read.next))).collect();
-    // Several partitions may fill the request together, so each wakes with its first byte.
-    let missing = if open.len() == 1 { terms.bytes_min.saturating_sub(pass.bytes) } else { 1 };
+    // If all together have what is missing, one of them has its share of it.
+    let missing = terms.bytes_min.saturating_sub(pass.bytes).div_ceil(open.len().max(1));
     let mut waits = Vec::with_capacity(open.len());
     for (log, beyond) in open {
         let partition = log.partition;
@@ -133,7 +133,12 @@ async fn wait(terms: &Terms, pass: &Pass) -> Result<(), Stopped> {
     if waits.is_empty() {
         return Ok(());
     }
-    select_all(waits).await.0.map(|_| ())
+    let woken = select_all(waits).await.0?;
+    if matches!(woken, ShardOutcome::Partition(Outcome::Refused(Refusal::Busy))) {
+        // Too many wait already: this one looks again when its time is up.
+        node.clock.sleep_until(terms.until).await;
+    }
+    Ok(())
 }
 
 fn respond(node: &Node, terms: &Terms, context: &Context, pass: Pass) -> FetchResponse {
