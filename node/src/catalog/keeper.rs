@@ -26,7 +26,7 @@ use crate::driver::lane::shard_of;
 use crate::halt::Halt;
 use crate::storage::{LogError, Storage, StorageError};
 
-/// Logs opened at the same time.
+/// Logs opened, or removed, at the same time.
 const OPENING_MAX: usize = 64;
 
 /// Records on their way from the driver to the keeper: as many as one controller commits while
@@ -127,6 +127,9 @@ impl Keeper {
             .filter(|topic| image.topic(**topic).is_none())
             .filter_map(|topic| self.catalog.topic(*topic))
             .collect();
+        // Before the topic that has the name now is shown, and commits for it can come.
+        let names: Vec<String> = gone.iter().map(|topic| topic.name.clone()).collect();
+        self.forget_offsets(&names).await?;
         {
             let mut state = self.catalog.write();
             for record in records {
@@ -140,16 +143,25 @@ impl Keeper {
             }
         }
         self.catalog.changed.notify_waiters();
-        for topic in gone {
-            self.remove(&topic).await?;
-        }
-        deleted.retain(|name| image.topic_named(name).is_none());
+        deleted.retain(|name| image.topic_named(name).is_none() && !names.contains(name));
         self.forget_offsets(&deleted).await?;
+        if !gone.is_empty() {
+            // The next topics need not wait until the files of these are gone: ids are never used
+            // again, and what a stop leaves behind is removed by the next start.
+            let (storage, halt) = (Arc::clone(&self.storage), Arc::clone(&self.halt));
+            tokio::spawn(async move {
+                match remove(&storage, &gone).await {
+                    Ok(()) | Err(Failed::Stopped | Failed::Storage(StorageError::Stopped)) => {}
+                    Err(Failed::Storage(error)) => halt.halt(&error.to_string()),
+                }
+            });
+        }
         Ok(())
     }
 
     /// A topic that gets the name of a deleted one must not begin where groups left the old one.
-    /// At a start this repeats what the last life may not have got to.
+    /// At a start this repeats what the last life may not have got to, but for names that are in
+    /// use again (docs/decisions/0037).
     async fn forget_offsets(&self, deleted: &[String]) -> Result<(), Failed> {
         let Some(offsets) = self.catalog.topic_named(OFFSETS_TOPIC) else { return Ok(()) };
         if deleted.is_empty() {
@@ -238,20 +250,36 @@ impl Keeper {
         }
         Ok(())
     }
+}
 
-    async fn remove(&self, topic: &Topic) -> Result<(), Failed> {
-        for (index, Partition { log, .. }) in (0..).zip(&topic.partitions) {
-            if let Log::Open(log) = log {
-                let partition = log.partition;
-                log.shard.tell(Command::Tell(Input::Drop { partition })).await?;
-                // The last writes must be in the storage's queue before the removal is.
-                log.shard.barrier().await?;
-            }
-            self.storage.remove_log(PartitionId { topic: topic.id, index }).await?;
+/// Ends the machines of deleted topics and removes their logs.
+async fn remove(storage: &Storage, topics: &[Arc<Topic>]) -> Result<(), Failed> {
+    let mut shards: Vec<ShardClient> = Vec::new();
+    for Partition { log, .. } in topics.iter().flat_map(|topic| &topic.partitions) {
+        let Log::Open(log) = log else { continue };
+        let partition = log.partition;
+        log.shard.tell(Command::Tell(Input::Drop { partition })).await?;
+        if !shards.iter().any(|shard| shard.is_same(&log.shard)) {
+            shards.push(log.shard.clone());
         }
-        tracing::info!(topic = topic.name, "topic deleted");
-        Ok(())
     }
+    for shard in shards {
+        // The last writes must be in the storage's queue before the removals are.
+        shard.barrier().await?;
+    }
+    let logs = topics.iter().flat_map(|topic| {
+        let indexes = 0..i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
+        indexes.map(|index| PartitionId { topic: topic.id, index })
+    });
+    let removals: Vec<_> = logs.map(|partition| storage.remove_log(partition)).collect();
+    let mut removals = stream::iter(removals).buffer_unordered(OPENING_MAX);
+    while let Some(removed) = removals.next().await {
+        removed?;
+    }
+    for topic in topics {
+        tracing::info!(topic = topic.name, "topic deleted");
+    }
+    Ok(())
 }
 
 const fn topic_of(record: &Record) -> Option<TopicId> {

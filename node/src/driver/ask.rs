@@ -71,6 +71,10 @@ impl ShardClient {
 }
 
 impl ShardClient {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.inbox.same_channel(&other.inbox)
+    }
+
     /// Ends the driver, now if there is room in the inbox.
     pub(crate) fn stop(&self) {
         let inbox = self.inbox.clone();
