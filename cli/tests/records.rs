@@ -134,6 +134,10 @@ fn a_record_that_is_too_large_is_refused() {
     node.ok(&["topic", "create", "orders", "-c", "max.message.bytes=1000"]);
     let done = node.run_with(&"x".repeat(2000), &["produce", "orders"]);
     assert!(done.exit == 1 && done.err.contains("MESSAGE_TOO_LARGE"), "{}", done.err);
+    // Small ones are, however many come at once.
+    let small: String = (0..200).map(|number| format!("record {number}\n")).collect();
+    node.ok_with(&small, &["produce", "orders"]);
+    assert_eq!(node.ok(&["consume", "orders", "-e"]), small);
 }
 
 #[test]

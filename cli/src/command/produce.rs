@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use quorate_core::partition::interface::Acks;
-use quorate_net::client::{Delivery, Message, ProducerConfig, Receipt, RecordHeader};
+use quorate_net::client::{
+    Client, Delivery, Message, ProducerConfig, Receipt, RecordHeader, Resource,
+};
 use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -31,15 +33,16 @@ pub(crate) async fn run(context: &Context, args: ProduceArgs) -> Result<(), Fail
     let reading = reading(&args)?;
     let headers = headers(&args)?;
     let acks = parse_acks(&args.acks)?;
+    let client = context.connect().await?;
     let config = ProducerConfig {
         acks,
+        batch_bytes_max: batch_bytes_max(&client, &args.topic).await,
         idempotent: matches!(acks, Acks::All | Acks::AtLeast(_)),
         codec: parse_codec(&args.codec)?,
         linger: args.linger,
         delivery_timeout: context.timeout,
         ..ProducerConfig::default()
     };
-    let client = context.connect().await?;
     if let Some(partition) = args.partition {
         let topic = existing_topic(&client, &args.topic).await?;
         if !(0..topic.partition_count()).contains(&partition) {
@@ -89,6 +92,17 @@ pub(crate) async fn run(context: &Context, args: ProduceArgs) -> Result<(), Fail
     receipts.finish().await?;
     producer.close().await;
     Ok(())
+}
+
+/// A batch larger than the topic allows would be refused as a whole, small records and all.
+async fn batch_bytes_max(client: &Client, topic: &str) -> usize {
+    let usual = ProducerConfig::default().batch_bytes_max;
+    // The topic may not exist yet.
+    let resource = Resource::Topic(topic.to_owned());
+    let configs = client.describe_configs(&resource).await.unwrap_or_default();
+    let allowed = configs.iter().find(|config| config.name == "max.message.bytes");
+    let allowed = allowed.and_then(|config| config.value.as_ref()?.parse().ok());
+    allowed.map_or(usual, |allowed: usize| allowed.clamp(1, usual))
 }
 
 /// Reads a line. While none comes, receipts are handled, so that an interactive user sees them.
