@@ -48,9 +48,12 @@ conformance() {
   done
   local suites="$here/conformance/suites.py" host=""
   if [ -z "$bootstrap" ]; then
-    # `up` forms groups at once; Kafka waits three seconds for more members, and so do both here.
-    local settings=(--set topic.partitions=4 --set group.initial_rebalance_delay=3s)
-    [ "$column" = kafka ] && settings=(--set num.partitions=4)
+    # `up` forms groups at once; Kafka waits three seconds for more members, and so do both here;
+    # kafka-python asks for sessions of three seconds.
+    local settings=(--set topic.partitions=4 --set group.initial_rebalance_delay=3s
+      --set group.session_timeout_min=1s)
+    [ "$column" = kafka ] && settings=(--set num.partitions=4
+      --set group.min.session.timeout.ms=1000)
     coproc host { "$harness" host --broker "$column" "${settings[@]}"; }
     read -r bootstrap _ <&"${host[0]}"
   fi
