@@ -114,8 +114,8 @@ settings! {
         data: PathBuf = PathBuf::from("./quorate-data");
         /// `region/zone`; told to clients as the rack.
         rack: Option<String> = None;
-        /// Shards, each a loop that owns its share of the partitions; 0 takes one a core, but leaves
-        /// one core to the disk's threads.
+        /// Shards, each a loop that owns its share of the partitions; 0 takes one a core, but
+        /// leaves one core to the disk's threads.
         shards: usize = 0, within 0, 256;
         /// Inputs that may wait for one shard. When it is full, connections stop reading.
         shard_inbox_max: usize = 4096, within 16, 1 << 20;
