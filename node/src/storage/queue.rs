@@ -29,7 +29,8 @@ pub trait Completions: Send + Sync + 'static {
     fn written(&self, written: &[(PartitionId, WriteId)]);
 
     /// The write, and each later one to any log, has failed. The node must halt: what a failed
-    /// write or sync leaves on the disk is unknown.
+    /// write or sync leaves on the disk is unknown. If a background sync fails while nobody waits,
+    /// some open log is told, with write 0.
     fn write_failed(&self, partition: PartitionId, write: WriteId);
 }
 

@@ -183,7 +183,7 @@ impl Loading<'_> {
         let (usable, beyond) = snapshots.into_iter().rev().partition(|&at| Some(at) <= durable);
         self.beyond = beyond;
         let usable: Vec<Offset> = usable;
-        for at in usable {
+        for at in usable.iter().copied() {
             let path = self.directory.join(file_name(at, FileKind::Snapshot));
             let reading = StorageError::io("reading a snapshot", &path);
             let Some(bytes) = read(&*self.shared.disk, &path).await.map_err(reading)? else {
@@ -221,7 +221,22 @@ impl Loading<'_> {
                 self.bases.contains(&at) || self.mark.is_some_and(|mark| mark.segment == at);
             recovered.segments.retain(|info| info.base < at || rolled);
             self.recovered = recovered;
+            self.remove_spent(&usable, at).await?;
             return Ok(());
+        }
+        Ok(())
+    }
+
+    /// Of the older snapshots, those at a segment's base stay in reserve; those of clean closes go.
+    async fn remove_spent(&self, snapshots: &[Offset], newest: Offset) -> Result<(), LogError> {
+        for &at in snapshots.iter().filter(|&&at| at < newest && !self.bases.contains(&at)) {
+            reached!("spent-snapshot-removed");
+            let path = self.directory.join(file_name(at, FileKind::Snapshot));
+            match self.shared.disk.remove(&path).await {
+                // It went with its segment.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                gone => gone.map_err(StorageError::io("removing a snapshot", &path))?,
+            }
         }
         Ok(())
     }
@@ -246,11 +261,13 @@ impl Loading<'_> {
                 reached!("log-not-scanned");
                 return Ok(());
             }
-            let end = self.walk(base, Arc::clone(&file)).await?;
-            let (position, offset) = (self.index.bytes(), self.recovered.end);
+            let (end, offset) = self.walk(base, Arc::clone(&file)).await?;
+            let position = self.index.bytes();
             let gap = next.is_some_and(|next| next != offset);
-            if gap && self.mark.is_some_and(|mark| offset < mark.end) {
-                return Err(self.rot(path, position, offset, "the next segment begins elsewhere"));
+            let ends = gap || next.is_none();
+            if ends && self.is_short(gap, offset) {
+                let why = if gap { "the next segment begins elsewhere" } else { "the log goes on" };
+                return Err(self.rot(path, position, offset, why));
             }
             if next.is_some() && !gap && matches!(end, End::Here) {
                 self.trim(&*file, &path, position).await?;
@@ -281,6 +298,13 @@ impl Loading<'_> {
             Some(mark) if base == mark.segment => mark.segment_bytes,
             _ => 0,
         }
+    }
+
+    /// Whether a log that ends at `offset` has lost what was durable, and what readers may see.
+    fn is_short(&self, gap: bool, offset: Offset) -> bool {
+        let Some(mark) = self.mark else { return false };
+        let short = offset < mark.end && (gap || offset >= mark.log_start);
+        short && !mutant!("checksum-mismatch-means-truncate")
     }
 
     /// Whether a later segment was durable.
@@ -317,7 +341,7 @@ impl Loading<'_> {
     }
 
     /// Folds the frames of a segment that the snapshot does not know, and indexes all of them.
-    async fn walk(&mut self, base: Offset, file: Arc<dyn File>) -> Result<End, LogError> {
+    async fn walk(&mut self, base: Offset, file: Arc<dyn File>) -> Result<(End, Offset), LogError> {
         let path = self.directory.join(file_name(base, FileKind::Segment));
         let durable = self.durable_bytes(base, &*file);
         let depth = if mutant!("ignore-torn-tail") { Depth::Headers } else { Depth::Records };
@@ -365,7 +389,7 @@ impl Loading<'_> {
         let (bytes, max_timestamp) = (self.index.bytes(), Some(self.index.max_timestamp()));
         self.segments.push(Segment { base, bytes, max_timestamp });
         self.changed |= bytes > durable;
-        Ok(end)
+        Ok((end, scan.next_offset()))
     }
 
     /// A segment that was closed ends where its frames end, before the mark passes it: room left

@@ -109,8 +109,11 @@ impl<'a> Replay<'a> {
                     Some(Cursor { file, position: PAGE_BYTES as u64, ..at })
                 }
                 _ => {
-                    self.prove_end(at, &headers, flaw).await?;
-                    None
+                    let hidden = self.find_without_header(&headers, at.sequence).await?;
+                    if hidden.is_none() {
+                        self.prove_end(at, &headers, flaw).await?;
+                    }
+                    hidden
                 }
             };
         }
@@ -156,18 +159,26 @@ impl<'a> Replay<'a> {
         sequence: u64,
     ) -> Result<Option<Cursor>, StorageError> {
         let Some(&(_, file)) = headers.iter().rev().find(|(first, _)| *first <= sequence) else {
+            if let Some(at) = self.find_without_header(headers, sequence).await? {
+                return Ok(Some(at));
+            }
             let start = Cursor { file: 0, position: 0, sequence };
             if !self.files.is_empty() {
                 self.prove_end(start, headers, GroupFlaw::Magic).await?;
             }
             return Ok(None);
         };
+        let end = Cursor { file, position: self.files[file].file.len(), sequence };
+        Ok(Some(self.find_in(file, sequence).await?.unwrap_or(end)))
+    }
+
+    /// The first page of a file from which group `sequence` or a later one stands.
+    async fn find_in(&self, file: usize, sequence: u64) -> Result<Option<Cursor>, StorageError> {
         let mut at = Cursor { file, position: PAGE_BYTES as u64, sequence };
         loop {
             let piece = self.read(at, PIECE_BYTES).await?;
             if piece.is_empty() {
-                at.position = self.files[file].file.len();
-                return Ok(Some(at));
+                return Ok(None);
             }
             for page in piece.chunks(PAGE_BYTES) {
                 if later_group(self.id, sequence - 1, page).is_some() {
@@ -176,6 +187,26 @@ impl<'a> Replay<'a> {
                 at.position += page.len() as u64;
             }
         }
+    }
+
+    /// Group `sequence` in a file whose header page is lost: rot there must not hide it.
+    async fn find_without_header(
+        &self,
+        headers: &[(u64, usize)],
+        sequence: u64,
+    ) -> Result<Option<Cursor>, StorageError> {
+        for file in 0..self.files.len() {
+            if headers.iter().any(|(_, known)| *known == file) {
+                continue;
+            }
+            if let Some(at) = self.find_in(file, sequence).await?
+                && self.group_at(at).await?.is_ok()
+            {
+                reached!("journal-header-lost");
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
     }
 
     async fn group_at(&self, at: Cursor) -> Result<Result<Group, GroupFlaw>, StorageError> {

@@ -356,6 +356,12 @@ impl Writer {
     async fn on_synced(&mut self, journal: Journal, result: io::Result<()>) {
         self.journal = Some(journal);
         let Some(InFlight { members, after, .. }) = self.in_flight.take() else { return };
+        // After a failure elsewhere this sync proves nothing: the system tells of lost pages once,
+        // and the other sync, of the same file, may have been the one that it told.
+        let result = match result {
+            Ok(()) if self.poisoned => Err(io::Error::other("another sync has failed")),
+            result => result,
+        };
         if let Err(error) = result {
             for (&partition, &(first, _)) in &members {
                 self.completions.write_failed(partition, first);
@@ -418,10 +424,15 @@ impl Writer {
         if !mutant!("append-after-write-error") {
             self.poisoned = true;
         }
-        if let Some((partition, write)) = write {
+        let group = self.group.close();
+        // Somebody must hear of it for the node to halt, even if nobody waits for a write.
+        let told = write.or_else(|| {
+            let open = self.logs.first_key_value().filter(|_| group.members.is_empty());
+            open.map(|(&partition, _)| (partition, WriteId::default()))
+        });
+        if let Some((partition, write)) = told {
             self.completions.write_failed(partition, write);
         }
-        let group = self.group.close();
         for (partition, (first, _)) in group.members {
             self.completions.write_failed(partition, first);
         }

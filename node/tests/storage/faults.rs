@@ -289,3 +289,68 @@ async fn a_newer_format_is_refused_and_not_touched() {
     assert!(matches!(refused, StorageError::Newer { .. }), "{refused}");
     assert_eq!(read_file(&disk, path).await, newer);
 }
+
+#[tokio::test]
+async fn a_closed_segment_that_lost_its_end_is_told() {
+    let disk = disk();
+    let mut engine = open(&disk).await.expect("opens");
+    let log = partition(1);
+    engine.open_log(log).await.expect("new");
+    for tag in 0..5 {
+        engine.append(log, tag, 1, 300).await;
+    }
+    engine.roll(log).await;
+    assert!(engine.settle(log).await);
+    engine.storage.checkpoint().await.expect("a checkpoint");
+    drop(engine);
+    let after = disk.after_kill();
+    after.remove(&segment(log, 0).with_extension("snapshot")).await.err();
+    let file = after.open(&segment(log, 0), Open::Write).await.expect("the file is there");
+    file.set_len(0).await.expect("cut");
+    let mut engine = open(&after).await.expect("the node starts");
+    let opened = engine.open_log(log).await;
+    assert!(matches!(opened, Err(LogError::Rot(_))), "{opened:?}");
+}
+
+#[tokio::test]
+async fn a_journal_file_without_its_header_still_gives_its_groups() {
+    let log = partition(1);
+    let disk = disk();
+    let mut engine = open(&disk).await.expect("opens");
+    engine.open_log(log).await.expect("new");
+    engine.append(log, 1, 1, 300).await;
+    assert!(engine.settle(log).await);
+    let after = disk.after_power_loss(|| false);
+    after.flip(Path::new("/data/journal/0000.journal"), 20).expect("the file is there");
+    let mut engine = open(&after).await.expect("opens");
+    engine.open_log(log).await.expect("whole");
+    assert_eq!(engine.log(log).state.end, Offset(1));
+}
+
+#[tokio::test]
+async fn a_background_sync_that_fails_is_told_though_nobody_waits() {
+    let disk = disk();
+    let mut engine = open(&disk).await.expect("opens");
+    let log = partition(1);
+    engine.open_log(log).await.expect("new");
+    engine.append(log, 1, 1, 300).await;
+    assert!(engine.settle(log).await);
+    disk.strike_at(disk.operations(), Fault::Failure);
+    assert!(engine.storage.checkpoint().await.is_err());
+    assert_eq!(engine.recorder.failed().len(), 1);
+}
+
+#[tokio::test]
+async fn clean_closes_leave_one_snapshot_and_its_forerunner() {
+    let disk = disk();
+    let log = partition(1);
+    for life in 0..5 {
+        let mut engine = open(&disk).await.expect("opens");
+        engine.open_log(log).await.expect("whole");
+        engine.append(log, life, 1, 100).await;
+        engine.close().await;
+    }
+    let files = disk.files();
+    let is_snapshot = |path: &Path| path.extension().is_some_and(|kind| kind == "snapshot");
+    assert!(files.iter().filter(|(path, _)| is_snapshot(path)).count() <= 2);
+}
