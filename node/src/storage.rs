@@ -297,15 +297,17 @@ async fn take_directory(
         ErrorKind::WouldBlock => StorageError::Locked { directory: data.clone() },
         _ => StorageError::io("locking the data directory", data)(error),
     })?;
+    // Before the identity says that the directory is not fresh any more: a crash in between must
+    // not leave a directory in use whose own name no disk has.
+    if let Some(parent) = data.parent() {
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        disk.sync_directory(parent).await.map_err(making())?;
+    }
     let (identity, fresh) = directory::identify(disk, data, &config.identity).await?;
     let made = async {
         disk.make_directory(&data.join(LOGS)).await?;
         disk.make_directory(&data.join(JOURNAL)).await?;
-        disk.sync_directory(data).await?;
-        match data.parent().filter(|parent| fresh && !parent.as_os_str().is_empty()) {
-            Some(parent) => disk.sync_directory(parent).await,
-            None => Ok(()),
-        }
+        disk.sync_directory(data).await
     };
     made.await.map_err(making())?;
     Ok((lock, identity, fresh))

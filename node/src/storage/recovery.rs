@@ -47,6 +47,8 @@ struct Loading<'a> {
     /// Snapshots beyond the mark.
     beyond: Vec<Offset>,
     changed: bool,
+    /// The log has no directory: all that was written to it was lost with the name.
+    absent: bool,
 }
 
 /// Why a walk over a segment ended before the segment did.
@@ -81,6 +83,7 @@ pub(super) async fn load(
         index: Index::new(Offset::ZERO),
         beyond: Vec::new(),
         changed: false,
+        absent: false,
     };
     let snapshots = loading.list().await?;
     loading.check_presence()?;
@@ -99,7 +102,10 @@ impl Loading<'_> {
     /// removal was cut short. Returns the snapshots, ascending.
     async fn list(&mut self) -> Result<Vec<Offset>, LogError> {
         let names = match self.shared.disk.list(&self.directory).await {
-            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.absent = true;
+                Vec::new()
+            }
             names => names.map_err(StorageError::io("reading a log", &self.directory))?,
         };
         let files = names.iter().filter_map(|name| parse_file_name(name.to_str()?));
@@ -473,7 +479,10 @@ impl Loading<'_> {
         }
         self.recovered.delete_before(start);
         if self.changed {
-            let names = BTreeSet::from([self.shared.logs_directory(), self.directory.clone()]);
+            let mut names = BTreeSet::from([self.shared.logs_directory()]);
+            if !self.absent {
+                names.insert(self.directory.clone());
+            }
             let mut files = Vec::new();
             for segment in &self.segments {
                 let has_file = self.bases.contains(&segment.base);
