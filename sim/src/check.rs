@@ -71,9 +71,12 @@ pub fn check(history: &History, plan: &Plan, struck: Struck) -> Vec<Violation> {
     invented::check(&evidence, &mut violations);
     polls::check(&evidence, &mut violations);
     append_time::check(&evidence, &mut violations);
-    for (partition, sentence) in &history.complaints {
-        let place = partition.to_string();
-        violations.push(Violation { property: "answer", place, sentence: sentence.clone() });
+    for complaint in &history.complaints {
+        // What was acknowledged and lost leaves a gap behind it.
+        if complaint.property == "answer" || evidence.promise(complaint.partition).survives {
+            let (place, sentence) = (complaint.partition.to_string(), complaint.sentence.clone());
+            violations.push(Violation { property: complaint.property, place, sentence });
+        }
     }
     violations.sort();
     violations.dedup_by(|a, b| (a.property, &a.place) == (b.property, &b.place));

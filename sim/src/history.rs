@@ -107,8 +107,17 @@ pub struct History {
     pub operations: Vec<Operation>,
     /// Operations from here on are the final reading of everything, after all faults.
     pub last_phase: Option<usize>,
-    /// What a client saw at once that no correct system answers; sentences.
-    pub complaints: Vec<(Partition, String)>,
+    /// What a client saw at once that no correct system answers.
+    pub complaints: Vec<Complaint>,
+}
+
+/// An answer that a client cannot explain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complaint {
+    /// `answer`, or `sequence`: a gap where everything before was acknowledged.
+    pub property: &'static str,
+    pub partition: Partition,
+    pub sentence: String,
 }
 
 impl History {

@@ -61,7 +61,11 @@ async fn simulate(plan: Arc<Plan>) -> Observed {
     supervisor.abort();
 
     let mut observed = cluster.observed();
-    if finished {
+    if !finished && observed.struck.rot {
+        // The only copy of something has rotted: no node can go on from there, and none may guess.
+        observed.stuck.clear();
+        observed.faults.insert("excused", 1);
+    } else if finished {
         observed.stuck.clear();
     } else {
         observed.stuck.splice(0..0, actors.stage.waiting());

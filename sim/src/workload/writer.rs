@@ -9,7 +9,7 @@ use quorate_net::kafka::error::Code;
 
 use super::values;
 use crate::chance::Chance;
-use crate::history::{Call, End, History, OperationId, Partition, Producer};
+use crate::history::{Call, Complaint, End, History, OperationId, Partition, Producer};
 use crate::plan::{Acks, AppendRead, Codecs, Plan};
 
 pub struct Writer {
@@ -201,7 +201,11 @@ impl Writer {
                          {acknowledged}, and was told {name}",
                         append.operation.0
                     );
-                    history.complaints.push((append.partition, sentence));
+                    history.complaints.push(Complaint {
+                        property: "sequence",
+                        partition: append.partition,
+                        sentence,
+                    });
                 }
             }
             Some(
@@ -216,7 +220,8 @@ impl Writer {
             _ => {
                 append.in_doubt = true;
                 let sentence = format!("operation {} was told {name} ({code})", append.operation.0);
-                history.complaints.push((append.partition, sentence));
+                let (property, partition) = ("answer", append.partition);
+                history.complaints.push(Complaint { property, partition, sentence });
             }
         }
     }
