@@ -1,4 +1,4 @@
-//! A few hundred lives of the pure machines, in every test run; `cargo sim campaign --world cores`
+//! Some lives of the pure machines, in every test run; `cargo sim campaign --world cores`
 //! has the rest.
 
 use quorate_sim::plan::draw::draw;
@@ -7,12 +7,12 @@ use quorate_sim::run::{Options, Verdict, World, run};
 #[test]
 fn the_machines_keep_their_promises() {
     let mut acknowledged = 0;
-    for seed in 0..200 {
+    for seed in 0..40 {
         let report = run(&draw(seed), World::Cores, Options::default());
         assert_eq!(report.verdict, Verdict::Passed, "seed {seed}: {:#?}", report.sentences());
         acknowledged += report.tally.acknowledged;
     }
-    assert!(acknowledged > 10_000, "{acknowledged}");
+    assert!(acknowledged > 5_000, "{acknowledged}");
 }
 
 #[test]
