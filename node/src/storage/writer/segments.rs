@@ -309,14 +309,18 @@ impl Segments {
         let disk = Arc::clone(&self.shared.disk);
         match leaving {
             Leaving::Segments { log, segments } => {
+                let mut changed = false;
                 for segment in segments {
                     self.shared.files.forget((log.partition, segment.base));
                     for kind in FileKind::ALL {
-                        absent_is_fine(disk.remove(&log.path(segment.base, kind)).await)?;
+                        changed |= was_there(disk.remove(&log.path(segment.base, kind)).await)?;
                     }
                 }
                 reached!("segments-unlinked");
-                self.dirty.directories.insert(log.directory.clone());
+                // A power loss may have taken the files, and their directory with them.
+                if changed {
+                    self.dirty.directories.insert(log.directory.clone());
+                }
                 Ok(())
             }
             Leaving::Log { directory, done } => {
@@ -346,9 +350,11 @@ impl Segments {
     }
 }
 
-fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        result => result,
+/// Whether there was something to remove; that there was not is fine.
+fn was_there(removed: io::Result<()>) -> io::Result<bool> {
+    match removed {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
