@@ -39,6 +39,8 @@ pub struct Medium {
     incarnation: u32,
     chance: Chance,
     capacity: u64,
+    /// Syncs under way that have something to do.
+    syncing: u32,
     /// No new blocks are given out.
     pub full: bool,
     /// The next sync with something to do fails.
@@ -66,6 +68,7 @@ impl Medium {
             incarnation: 0,
             chance,
             capacity,
+            syncing: 0,
             full: false,
             sync_fails: false,
         }
@@ -232,10 +235,13 @@ impl Medium {
     }
 
     pub fn begin_sync(&mut self, file: FileId) -> Captured {
-        self.pages(file).capture()
+        let captured = self.pages(file).capture();
+        self.syncing += u32::from(captured.sectors() > 0);
+        captured
     }
 
     pub fn complete_sync(&mut self, file: FileId, captured: Captured) -> Synced {
+        self.syncing = self.syncing.saturating_sub(u32::from(captured.sectors() > 0));
         let pages = self.files.entry(file).or_default();
         if self.sync_fails && !captured.is_clean(pages) {
             self.sync_fails = false;
@@ -246,16 +252,15 @@ impl Medium {
         Synced::Done
     }
 
-    /// Whether writes are under way or bytes unsynced: the moment at which crashes tell most.
-    pub fn is_busy(&self) -> bool {
-        !self.in_flight.is_empty() || !self.names.is_clean() || {
-            self.files.values().any(|pages| !pages.is_clean())
-        }
+    /// Whether something is on its way to durability: the moment at which crashes tell most.
+    pub fn is_syncing(&self) -> bool {
+        self.syncing > 0
     }
 
     /// The process dies: what is in flight is done, not done, or done in part; the rest stays.
     pub fn crash(&mut self) {
         self.incarnation += 1;
+        self.syncing = 0;
         self.open.clear();
         self.locks.clear();
         for (_, (file, position, chunks)) in std::mem::take(&mut self.in_flight) {
@@ -273,6 +278,7 @@ impl Medium {
     /// Power fails. Returns what became of unsynced sectors, and how many name changes were lost.
     pub fn lose_power(&mut self, unsynced: Unsynced) -> (Loss, u64) {
         self.incarnation += 1;
+        self.syncing = 0;
         self.open.clear();
         self.locks.clear();
         // What was on its way to the disk is as uncertain as what lay in the cache.

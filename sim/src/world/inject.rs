@@ -5,14 +5,26 @@ use std::time::Duration;
 
 use super::clock::until;
 use super::cluster::Cluster;
+use crate::chance::{Between, Chance, Ratio};
 use crate::fault::Kind;
 use crate::fault::cut::Direction;
 use crate::plan::Plan;
 use crate::trace::{self, Mark};
 
+/// How often a crash waits for a moment at which it tells most.
+const BIASED: Ratio = Ratio::new(9, 10);
+
+/// How long it waits at most, and how often it looks.
+const PATIENCE: Duration = Duration::from_millis(200);
+const LOOK: Duration = Duration::from_micros(50);
+
 /// All faults of the plan. Aborting it leaves what has begun to end by itself.
 pub async fn all(cluster: Arc<Cluster>, plan: Arc<Plan>) {
+    let mut moments = Chance::new(plan.seed, "moments");
+    let during_sync = Between { low: Duration::ZERO, high: plan.disk.sync.high };
     for fault in &plan.faults {
+        let moment = moments.duration(during_sync);
+        let moment = moments.hit(BIASED).then_some(moment);
         until(&cluster.time, fault.at).await;
         let number = fault.kind.name().len() as u64;
         trace::event(cluster.time.elapsed(), Mark::Fault, "n1", [number, 0, 0], || {
@@ -20,19 +32,31 @@ pub async fn all(cluster: Arc<Cluster>, plan: Arc<Plan>) {
         });
         cluster.count(fault.kind.name());
         let (cluster, kind) = (Arc::clone(&cluster), fault.kind.clone());
-        madsim::task::spawn(one(cluster, kind));
+        madsim::task::spawn(one(cluster, kind, moment));
     }
 }
 
-async fn one(cluster: Arc<Cluster>, kind: Kind) {
+/// Waits until something is on its way to the disk, and then for the drawn part of a sync.
+async fn wait_for_moment(cluster: &Cluster, moment: Option<Duration>) {
+    let Some(moment) = moment else { return };
+    let patience = cluster.time.elapsed() + PATIENCE;
+    while !cluster.disk.medium().is_syncing() && cluster.time.elapsed() < patience {
+        pass(cluster, LOOK).await;
+    }
+    pass(cluster, moment).await;
+}
+
+async fn one(cluster: Arc<Cluster>, kind: Kind, moment: Option<Duration>) {
     match kind {
         Kind::Crash(fault) => {
+            wait_for_moment(&cluster, moment).await;
             if cluster.crash() {
                 pass(&cluster, fault.down).await;
                 cluster.start();
             }
         }
         Kind::PowerLoss(fault) => {
+            wait_for_moment(&cluster, moment).await;
             if cluster.lose_power(fault.unsynced) {
                 pass(&cluster, fault.down).await;
                 cluster.start();
