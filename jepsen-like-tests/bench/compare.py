@@ -151,7 +151,7 @@ def measure(row, size, quick):
     name, kind, settings, configs = ROWS[row]
     count = {100: 3_000_000, 1024: 600_000}[size] // (10 if quick else 1)
     if row == "kafka-flush":
-        count //= 10  # it would take minutes otherwise; rates and costs are per message
+        count //= 20  # it would take minutes otherwise; rates and costs are per message
     rate = {100: 10_000, 1024: 5_000}[size]
     result = {"row": row, "name": name, "size": size, "count": count, "rate": rate}
     with Broker(kind, settings) as broker:
