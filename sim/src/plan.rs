@@ -177,8 +177,9 @@ plan_item! {
 impl Plan {
     /// The plan as text, ending in a line feed.
     pub fn print(&self) -> String {
-        let mut lines = vec![format!("quorate-plan {VERSION}")];
-        lines.extend(self.story.iter().map(|line| format!("# {line}").trim_end().to_owned()));
+        let story = self.story.iter().map(|line| format!("# {line}").trim_end().to_owned());
+        let mut lines: Vec<String> = story.collect();
+        lines.push(format!("quorate-plan {VERSION}"));
         lines.push(format!("seed {}", self.seed));
         lines.push(format!("mode {}", self.mode.print()));
         let mut item = |keyword: &str, item: &dyn Fn(&mut Line)| {
@@ -209,12 +210,15 @@ impl Plan {
     /// The first line that is not understood, by number, and why.
     pub fn parse(text: &str) -> Result<Self, TextError> {
         let mut parts = Parts::default();
+        // The story may stand before the version.
+        let mut first = true;
         for (place, line) in text.lines().enumerate() {
             let line = line.trim();
             if !line.is_empty() {
                 parts
-                    .line(line, place == 0)
+                    .line(line, first)
                     .map_err(|error| TextError(format!("line {}: {error}", place + 1)))?;
+                first &= line.starts_with('#');
             }
         }
         parts.whole().map_err(TextError)
