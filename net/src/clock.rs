@@ -21,3 +21,6 @@ pub trait Clock: Send + Sync + 'static {
         self.sleep_until(self.now().monotonic + duration)
     }
 }
+
+#[cfg(test)]
+pub(crate) mod running;

@@ -1,12 +1,17 @@
 //! The network as a part of the world: byte streams between addresses.
 //! Implementations: `transport/os.rs` (real sockets) and the simulator's own network.
 
+use std::collections::VecDeque;
 use std::future::Future;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+
+/// Chunks handed to the system in one vectored write.
+const CHUNKS_AT_ONCE: usize = 64;
 
 /// A pending operation of the network.
 pub type Io<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
@@ -29,6 +34,31 @@ pub trait Listener: Send + 'static {
     fn accept(&mut self) -> Io<'_, (Box<dyn Stream>, SocketAddr)>;
 
     fn local_address(&self) -> SocketAddr;
+}
+
+/// Writes all of `chunks`, in order, without copying them together.
+pub(crate) async fn write_chunks(
+    write: &mut (impl AsyncWrite + Unpin),
+    chunks: impl IntoIterator<Item = Bytes>,
+) -> io::Result<()> {
+    let mut left: VecDeque<Bytes> = chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect();
+    while !left.is_empty() {
+        let slices: Vec<IoSlice<'_>> =
+            left.iter().take(CHUNKS_AT_ONCE).map(|chunk| IoSlice::new(chunk)).collect();
+        let mut written = write.write_vectored(&slices).await?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        while let Some(first) = left.front_mut() {
+            if first.len() > written {
+                first.advance(written);
+                break;
+            }
+            written -= first.len();
+            left.pop_front();
+        }
+    }
+    write.flush().await
 }
 
 #[cfg(not(madsim))]

@@ -2,20 +2,17 @@
 //! back in the same order. It knows frames and correlation ids; what is in them is the caller's.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::connection::Frames;
-use crate::transport::Stream;
+use crate::transport::{Stream, write_chunks};
 
 /// How many requests may wait for the writer; callers beyond that wait for room.
 const QUEUE: usize = 64;
-/// How many chunks go into one vectored write.
-const SLICES: usize = 64;
 
 /// Why there is no answer.
 #[derive(Clone, Debug)]
@@ -174,30 +171,6 @@ async fn write_requests(
         }
     }
     "nobody uses the connection any more".to_owned()
-}
-
-async fn write_chunks(
-    write: &mut WriteHalf<Box<dyn Stream>>,
-    chunks: Vec<Bytes>,
-) -> io::Result<()> {
-    let mut left: VecDeque<Bytes> = chunks.into();
-    while !left.is_empty() {
-        let slices: Vec<IoSlice<'_>> =
-            left.iter().take(SLICES).map(|chunk| IoSlice::new(chunk)).collect();
-        let mut written = write.write_vectored(&slices).await?;
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        while let Some(first) = left.front_mut() {
-            if first.len() > written {
-                first.advance(written);
-                break;
-            }
-            written -= first.len();
-            left.pop_front();
-        }
-    }
-    write.flush().await
 }
 
 /// Returns why it ended.

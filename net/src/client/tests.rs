@@ -9,8 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use quorate_core::id::Offset;
 
-use self::broker::{Cluster, Fault, TOPIC, TestClock};
+use self::broker::{Cluster, Fault, TOPIC};
 use super::*;
+use crate::clock::running::TestClock;
 use crate::kafka::ApiKey;
 use crate::kafka::error::Code;
 

@@ -11,7 +11,6 @@ use quorate_core::batch::Batch;
 use quorate_core::id::{LeaderEpoch, Offset, TopicId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-use crate::clock::{Clock, Sleep};
 use crate::kafka::frame::{
     RequestError, decode_request, encode_response, unsupported_api_versions,
 };
@@ -22,28 +21,6 @@ use crate::wire::{Records, Text};
 
 pub(super) const TOPIC: &str = "orders";
 const ID: TopicId = TopicId([7; 16]);
-
-/// Real time, by the runtime's own clock.
-pub(super) struct TestClock(tokio::time::Instant);
-
-impl TestClock {
-    pub(super) fn start() -> Self {
-        Self(tokio::time::Instant::now())
-    }
-}
-
-impl Clock for TestClock {
-    fn now(&self) -> quorate_core::time::Now {
-        quorate_core::time::Now {
-            monotonic: quorate_core::time::Instant::since_start(self.0.elapsed()),
-            wall: quorate_core::time::Timestamp(1000),
-        }
-    }
-
-    fn sleep_until(&self, at: quorate_core::time::Instant) -> Sleep {
-        Box::pin(tokio::time::sleep_until(self.0 + at.as_duration()))
-    }
-}
 
 /// What happens to one produce request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
