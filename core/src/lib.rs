@@ -10,6 +10,7 @@ pub mod mark;
 pub mod metadata;
 pub mod mutant;
 pub mod partition;
+pub mod quorum;
 pub mod rng;
 pub mod segment;
 pub mod shard;
