@@ -28,7 +28,8 @@ pub struct Hello {
     magic: [u8; 8],
     /// The oldest and the newest protocol it speaks.
     pub protocols: (u16, u16),
-    pub cluster: [u8; 16],
+    /// `None` before its data directory belongs to one.
+    pub cluster: Option<[u8; 16]>,
     pub node: NodeId,
     /// Stamped into its data directory: a wiped node comes back with another.
     pub directory: [u8; 16],
@@ -90,7 +91,8 @@ impl std::error::Error for GreetingError {}
 /// Who a node is, towards its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Me {
-    pub cluster: [u8; 16],
+    /// `None` before this node has joined one, or founded it.
+    pub cluster: Option<[u8; 16]>,
     pub node: NodeId,
     pub directory: [u8; 16],
     pub start: u64,
@@ -202,8 +204,10 @@ impl fmt::Display for Hex<'_> {
 ///
 /// Why not.
 pub fn judge(me: &Me, hello: &Hello, known: Option<&Known>) -> Result<u16, Refusal> {
-    if hello.cluster != me.cluster {
-        return Err(Refusal::OtherCluster { mine: me.cluster, yours: hello.cluster });
+    if let (Some(mine), Some(yours)) = (me.cluster, hello.cluster)
+        && mine != yours
+    {
+        return Err(Refusal::OtherCluster { mine, yours });
     }
     if hello.node == me.node {
         return Err(Refusal::MyOwnId { node: me.node });
@@ -232,8 +236,8 @@ pub fn judge(me: &Me, hello: &Hello, known: Option<&Known>) -> Result<u16, Refus
 mod tests {
     use super::*;
 
-    const ME: Me = Me { cluster: [1; 16], node: NodeId(1), directory: [11; 16], start: 4 };
-    const OTHER: Me = Me { cluster: [1; 16], node: NodeId(2), directory: [22; 16], start: 9 };
+    const ME: Me = Me { cluster: Some([1; 16]), node: NodeId(1), directory: [11; 16], start: 4 };
+    const OTHER: Me = Me { cluster: Some([1; 16]), node: NodeId(2), directory: [22; 16], start: 9 };
 
     fn hello() -> Hello {
         Hello::new(&OTHER, ME.node, Channel::Control)
@@ -242,6 +246,8 @@ mod tests {
     #[test]
     fn who_is_not_meant_is_told_why() {
         assert_eq!(judge(&ME, &hello(), None), Ok(PROTOCOL));
+        let new = Hello { cluster: None, ..hello() };
+        assert_eq!(judge(&ME, &new, None), Ok(PROTOCOL), "it has no cluster yet");
         let known = Known { directory: [22; 16], start: 9 };
         assert_eq!(judge(&ME, &hello(), Some(&known)), Ok(PROTOCOL), "the same start dials twice");
         let refused = |hello: Hello, known: Known| judge(&ME, &hello, Some(&known)).unwrap_err();
@@ -251,7 +257,7 @@ mod tests {
             refused(hello, known)
         };
         let words = [
-            (changed(|hello| hello.cluster = [2; 16]), "cluster 0202"),
+            (changed(|hello| hello.cluster = Some([2; 16])), "cluster 0202"),
             (changed(|hello| hello.node = NodeId(1)), "calls itself node 1"),
             (changed(|hello| hello.to = NodeId(3)), "node 3 was dialled and node 1 answers"),
             (changed(|hello| hello.directory = [0; 16]), "another data directory"),
@@ -274,7 +280,7 @@ mod tests {
         let mut stray = bytes.to_vec();
         stray[1] ^= 1;
         assert!(Hello::decode(&stray.into()).is_err());
-        let refusal = judge(&ME, &Hello { cluster: [2; 16], ..hello() }, None).unwrap_err();
+        let refusal = judge(&ME, &Hello { cluster: Some([2; 16]), ..hello() }, None).unwrap_err();
         for answer in [Answer::Welcome { protocol: 1 }, Answer::Refused(refusal)] {
             let bytes = Bytes::from(answer.encode());
             assert_eq!(Answer::decode(&bytes), Ok(answer));

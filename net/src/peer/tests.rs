@@ -33,8 +33,8 @@ impl Network for Wires {
     }
 }
 
-const ONE: Me = Me { cluster: [1; 16], node: NodeId(1), directory: [1; 16], start: 1 };
-const TWO: Me = Me { cluster: [1; 16], node: NodeId(2), directory: [2; 16], start: 5 };
+const ONE: Me = Me { cluster: Some([1; 16]), node: NodeId(1), directory: [1; 16], start: 1 };
+const TWO: Me = Me { cluster: Some([1; 16]), node: NodeId(2), directory: [2; 16], start: 5 };
 
 fn limits() -> Limits {
     Limits {
