@@ -11,6 +11,7 @@ pub mod metadata;
 pub mod mutant;
 pub mod partition;
 pub mod quorum;
+pub mod quorum_log;
 pub mod rng;
 pub mod segment;
 pub mod shard;
