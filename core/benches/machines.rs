@@ -65,6 +65,7 @@ impl Bench {
                     leader: Some(NodeId(1)),
                     replicas: vec![NodeId(1)],
                     in_sync: vec![NodeId(1)],
+                    ..Assignment::default()
                 },
             })));
         }

@@ -30,6 +30,16 @@ number! {
     LeaderEpoch(i32)
 }
 number! {
+    /// One life of a node, given by the controller at registration and rising for all time; Kafka's
+    /// broker epoch. KIP-903.
+    NodeEpoch(i64)
+}
+number! {
+    /// Which version of a partition's assignment; rises with each change of it. Kafka's partition
+    /// epoch. KIP-497.
+    PartitionEpoch(i32)
+}
+number! {
     /// Which incarnation of a producer wrote a batch. Kafka's 16-bit producer epoch, KIP-98.
     ProducerEpoch(i16)
 }
@@ -89,14 +99,36 @@ impl TopicId {
 
 impl fmt::Display for TopicId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, byte) in self.0.iter().enumerate() {
-            if matches!(place, 4 | 6 | 8 | 10) {
-                f.write_str("-")?;
-            }
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
+        write_uuid(self.0, f)
     }
+}
+
+/// A data directory's identity, drawn when it is formatted: a node that lost its disk is told from
+/// the node that it was. KIP-858.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct DirectoryId(pub [u8; 16]);
+
+impl DirectoryId {
+    /// Not known: a node of a build that did not tell.
+    pub const NONE: Self = Self([0; 16]);
+}
+
+impl fmt::Display for DirectoryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_uuid(self.0, f)
+    }
+}
+
+fn write_uuid(bytes: [u8; 16], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (place, byte) in bytes.iter().enumerate() {
+        if matches!(place, 4 | 6 | 8 | 10) {
+            f.write_str("-")?;
+        }
+        write!(f, "{byte:02x}")?;
+    }
+    Ok(())
 }
 
 /// One partition of one topic.

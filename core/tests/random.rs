@@ -90,6 +90,7 @@ fn replica(recovered: Recovered, config: &PartitionConfig, epoch: i32) -> Replic
         leader: Some(NodeId(1)),
         replicas: vec![NodeId(1)],
         in_sync: vec![NodeId(1)],
+        ..Assignment::default()
     };
     let limits = Limits {
         retention_check_interval: Duration::from_millis(500),
@@ -363,6 +364,7 @@ impl Walk {
                 leader: Some(NodeId(1)),
                 replicas: vec![NodeId(1)],
                 in_sync: vec![NodeId(1)],
+                ..Assignment::default()
             }),
             None,
         );

@@ -36,6 +36,7 @@ fn an_emptied_active_segment_leaves_the_size_with_the_roll() {
         leader: Some(node),
         replicas: vec![node],
         in_sync: vec![node],
+        ..Assignment::default()
     };
     let mut replica = Replica::new(node, recovered, config, assignment, Default::default());
     let now = Now { monotonic: Instant::ZERO, wall: Timestamp(1) };

@@ -159,6 +159,7 @@ impl Walk {
                     leader: Some(NodeId(1)),
                     replicas: vec![NodeId(1)],
                     in_sync: vec![NodeId(1)],
+                    ..Assignment::default()
                 },
             })));
             for batch in self.logs[&partition].batches.clone() {

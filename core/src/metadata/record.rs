@@ -79,6 +79,7 @@ impl From<&Placement> for Assignment {
             leader: placement.leader,
             replicas: placement.replicas.clone(),
             in_sync: placement.in_sync.clone(),
+            ..Self::default()
         }
     }
 }

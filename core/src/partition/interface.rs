@@ -6,16 +6,31 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::batch::{Batch, Levels};
-use crate::id::{LeaderEpoch, NodeId, Offset, ProducerEpoch, ProducerId, RequestId, WriteId};
+use crate::id::{
+    LeaderEpoch, NodeId, Offset, PartitionEpoch, ProducerEpoch, ProducerId, RequestId, WriteId,
+};
 use crate::time::{Instant, Timestamp};
 
 /// The controller's word on who leads and who replicates.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assignment {
     pub leader_epoch: LeaderEpoch,
+    /// Rises with each change of any field here, an election included.
+    pub partition_epoch: PartitionEpoch,
+    /// `None`: no replica that surely has all committed records can be reached.
     pub leader: Option<NodeId>,
+    /// All that keep a copy, the preferred leader first: while a reassignment runs, those that are
+    /// to stay, then those that are to go.
     pub replicas: Vec<NodeId>,
+    /// Those whose copies a commit waits for. Empty only while there is no leader.
     pub in_sync: Vec<NodeId>,
+    /// Not in sync any more, yet sure to have every committed record, as nothing was committed since
+    /// they left. Only while fewer than `min.insync.replicas` are in sync. KIP-966.
+    pub eligible: Vec<NodeId>,
+    /// Those of `replicas` that a reassignment adds.
+    pub adding: Vec<NodeId>,
+    /// Those of `replicas` that go as soon as all others are in sync.
+    pub removing: Vec<NodeId>,
 }
 
 /// The part of a topic's configuration that its replicas act on.

@@ -309,6 +309,7 @@ fn assignment(epoch: i32, leader: Option<i32>) -> Assignment {
         leader: leader.map(NodeId),
         replicas: vec![NodeId(1)],
         in_sync: vec![NodeId(1)],
+        ..Assignment::default()
     }
 }
 

@@ -297,6 +297,7 @@ async fn open_metadata(node: &Arc<Node>) -> Result<(), NodeError> {
         leader: Some(node.id),
         replicas: vec![node.id],
         in_sync: vec![node.id],
+        ..Assignment::default()
     };
     let open = Box::new(Open { partition, role: Role::Metadata, recovered, config, assignment });
     shard.tell(Command::Open { log, open }).await?;

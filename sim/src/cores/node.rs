@@ -130,6 +130,7 @@ impl CoreNode {
                 leader: Some(NODE),
                 replicas: vec![NODE],
                 in_sync: vec![NODE],
+                ..Assignment::default()
             };
             let open = Open { partition: id, role: Role::Data, recovered, config, assignment };
             self.step(agenda, Input::Open(Box::new(open)));
