@@ -46,6 +46,9 @@ pub struct Replica {
     in_sync: InSync,
     /// Everything below was `Written`.
     durable_end: Offset,
+    /// Everything below is deleted for good: a start that is still on its way to the disk would
+    /// fall again with a crash, so nobody is told of it.
+    durable_start: Offset,
     high_watermark: Offset,
     waiting: Waiting,
     readable: Readable,
@@ -67,7 +70,8 @@ pub struct Replica {
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     write: WriteId,
-    /// The log's end behind it.
+    /// The log's start and end behind it.
+    start: Offset,
     end: Offset,
     answers: Option<Answer>,
 }
@@ -100,13 +104,11 @@ impl Replica {
         limits: Limits,
     ) -> Self {
         recovered.check();
-        let end = recovered.end;
+        let (start, end) = (recovered.log_start, recovered.end);
         let mut in_sync = InSync::default();
         in_sync.assign(&assignment.in_sync, Offset::ZERO);
         in_sync.advance(id, end);
-        let high_watermark = in_sync
-            .high_watermark()
-            .map_or(recovered.log_start, |high| high.max(recovered.log_start));
+        let high_watermark = in_sync.high_watermark().map_or(start, |high| high.max(start));
         Self {
             id,
             limits,
@@ -118,6 +120,7 @@ impl Replica {
             next_write: WriteId(1),
             in_sync,
             durable_end: end,
+            durable_start: start,
             high_watermark,
             waiting: Waiting::default(),
             readable: Readable::new(end),
@@ -146,7 +149,7 @@ impl Replica {
         ReadView {
             leader_epoch: self.assignment.leader_epoch,
             is_leader: self.is_leader(),
-            log_start: self.log.log_start,
+            log_start: self.durable_start,
             high_watermark: self.high_watermark,
             last_stable: self.high_watermark,
             end: self.log.end,
@@ -212,6 +215,7 @@ impl Replica {
         while let Some(&done) = self.writes.front().filter(|first| first.write <= through) {
             self.writes.pop_front();
             self.durable_end = self.durable_end.max(done.end);
+            self.durable_start = self.durable_start.max(done.start);
             match done.answers {
                 Some(Answer::DeleteRecords(request, log_start)) => {
                     reply(request, Outcome::RecordsDeleted { log_start }, effects);
@@ -219,6 +223,11 @@ impl Replica {
                 Some(Answer::Close(request)) => reply(request, Outcome::Closed, effects),
                 None => {}
             }
+        }
+        // Whoever waits for what is gone is to look again, and finds its offset out of range.
+        for request in self.waiting.readers_below(self.durable_start) {
+            self.waiting.remove(request);
+            reply(request, Outcome::Advanced, effects);
         }
         self.in_sync.advance(self.id, self.durable_end);
         self.advance(effects);
@@ -290,7 +299,8 @@ impl Replica {
         let write = self.next_write;
         self.next_write = write.next();
         self.is_dirty = true;
-        self.writes.push_back(InFlight { write, end: self.log.end, answers });
+        let (start, end) = (self.log.log_start, self.log.end);
+        self.writes.push_back(InFlight { write, start, end, answers });
         effects.push(Effect::Write { write, op, flush: self.config.flush });
     }
 
@@ -305,7 +315,7 @@ impl Replica {
         while let Some((request, waiter)) =
             self.waiting.release(self.durable_end, self.high_watermark, total)
         {
-            reply(request, waiter.kind.outcome(self.log.log_start), effects);
+            reply(request, waiter.kind.outcome(self.durable_start), effects);
         }
     }
 
@@ -449,6 +459,7 @@ impl Machine for Replica {
         self.log.check();
         assert_eq!(self.log_bytes, self.log.bytes(), "{self}");
         assert!(self.durable_end <= self.log.end, "{self}");
+        assert!(self.durable_start <= self.log.log_start, "{self}");
         // One replica: nothing is committed that is not on this disk.
         if self.assignment.in_sync.contains(&self.id) {
             assert!(self.high_watermark <= self.durable_end, "{self}");

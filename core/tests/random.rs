@@ -161,7 +161,8 @@ impl Walk {
         }
         self.effects = effects;
         self.twin.check_waiting();
-        assert_eq!(self.told_start, self.twin.start(), "readers do not know where the log starts");
+        let start = self.twin.durable_start();
+        assert_eq!(self.told_start, start, "readers do not know where the log starts");
         assert_eq!(self.replica.view().high_watermark, self.twin.durable_end());
         if self.log.in_flight() == 0 {
             self.twin.check_state(self.replica.log());
@@ -308,7 +309,8 @@ impl Walk {
         let input = Input::DeleteRecords { request, before };
         let asked = before.unwrap_or(high);
         if asked > high {
-            let refusal = Refusal::OffsetOutOfRange { start, high_watermark: high };
+            let told = self.twin.durable_start();
+            let refusal = Refusal::OffsetOutOfRange { start: told, high_watermark: high };
             self.refused(request, input, refusal);
         } else {
             self.twin.expect_delete(request, self.log.in_flight() == 0 && asked <= start);

@@ -267,6 +267,7 @@ pub enum LogOp {
 pub struct ReadView {
     pub leader_epoch: LeaderEpoch,
     pub is_leader: bool,
+    /// The first offset that is there. It is durable: a crash does not bring records below back.
     pub log_start: Offset,
     pub high_watermark: Offset,
     /// Equal to the high watermark until transactions exist.

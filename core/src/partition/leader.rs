@@ -77,7 +77,7 @@ impl Replica {
         }
         // zoo E4: what is remembered is not what is stored.
         if mutant!("state-before-append") {
-            reply(produce.request, kind.outcome(self.log.log_start), effects);
+            reply(produce.request, kind.outcome(self.durable_start), effects);
             return;
         }
         self.answer_when_stored(produce, end, kind, effects);
@@ -133,7 +133,7 @@ impl Replica {
         let kind = Kind::Produce { base, append_time };
         // zoo B4: the answer does not wait for the disk.
         if mutant!("answer-before-written") && produce.acks != Acks::None {
-            reply(produce.request, kind.outcome(self.log.log_start), effects);
+            reply(produce.request, kind.outcome(self.durable_start), effects);
             return;
         }
         self.answer_when_stored(&produce, end, kind, effects);
@@ -181,7 +181,7 @@ impl Replica {
             Acks::All | Acks::AtLeast(_) => (Release::Committed(end), self.high_watermark >= end),
         };
         if stored {
-            reply(produce.request, kind.outcome(self.log.log_start), effects);
+            reply(produce.request, kind.outcome(self.durable_start), effects);
         } else {
             let waiter = Waiter { release, until: produce.until, kind };
             self.waiting.insert(produce.request, waiter);
@@ -193,7 +193,7 @@ impl Replica {
             reply(wait.request, Outcome::Refused(refusal), effects);
             return;
         }
-        let (start, high_watermark) = (self.log.log_start, self.high_watermark);
+        let (start, high_watermark) = (self.durable_start, self.high_watermark);
         if wait.beyond < start || wait.beyond > self.log.end {
             let refusal = Refusal::OffsetOutOfRange { start, high_watermark };
             reply(wait.request, Outcome::Refused(refusal), effects);
@@ -221,7 +221,7 @@ impl Replica {
         before: Option<Offset>,
         effects: &mut Vec<Effect>,
     ) {
-        let (start, high_watermark) = (self.log.log_start, self.high_watermark);
+        let (start, high_watermark) = (self.durable_start, self.high_watermark);
         let before = before.unwrap_or(high_watermark);
         let refusal = match self.admit(Acks::None) {
             Err(refusal) => Some(refusal),
@@ -235,6 +235,7 @@ impl Replica {
             reply(request, Outcome::Refused(refusal), effects);
             return;
         }
+        let start = self.log.log_start;
         match before.cmp(&start) {
             Ordering::Greater => self.delete_before(before, Some(request), effects),
             // The start may still be on its way to the disk: then the answer waits for it.
@@ -248,8 +249,8 @@ impl Replica {
         }
     }
 
-    /// Raises the log start to `start`, at most the high watermark. Readers are told at once, so
-    /// that nobody is sent to a segment that storage is about to remove.
+    /// Raises the log start to `start`, at most the high watermark. Readers hear of it when it is
+    /// durable, before storage removes a file.
     pub(super) fn delete_before(
         &mut self,
         start: Offset,
@@ -265,10 +266,6 @@ impl Replica {
         self.log_bytes = self.log.bytes();
         let answers = request.map(|request| Answer::DeleteRecords(request, start));
         self.write(LogOp::DeleteBefore { offset: start }, answers, effects);
-        for request in self.waiting.readers_below(start) {
-            self.waiting.remove(request);
-            reply(request, Outcome::Advanced, effects);
-        }
     }
 
     pub(super) fn on_epoch_end(

@@ -75,6 +75,12 @@ impl Twin {
         self.starts.iter().map(|&(_, start)| start).max().unwrap_or_default()
     }
 
+    /// The start that a crash would not lower again.
+    pub(crate) fn durable_start(&self) -> Offset {
+        let done = self.starts.iter().filter(|&&(write, _)| write <= self.done);
+        done.map(|&(_, start)| start).max().unwrap_or_default()
+    }
+
     /// Everything below is on the disk.
     pub(crate) fn durable_end(&self) -> Offset {
         let done = self.entries.iter().filter(|entry| entry.write <= self.done);
@@ -287,7 +293,7 @@ impl Twin {
             (Pending::Read { beyond, bytes_min, until }, Outcome::Advanced) => assert!(
                 self.readable(*beyond) >= *bytes_min
                     || *until <= now.monotonic
-                    || *beyond < self.start(),
+                    || *beyond < self.durable_start(),
                 "woken for nothing"
             ),
             (Pending::Delete { write }, Outcome::RecordsDeleted { .. }) => {
