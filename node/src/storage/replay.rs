@@ -28,7 +28,9 @@ use crate::disk::Open;
 /// Pieces in which journal files are searched: whole pages.
 const PIECE_BYTES: usize = 256 * PAGE_BYTES;
 
-/// Opens every file of the journal.
+/// Opens every file of the journal. Their names are durable before one of them is used again: a
+/// life that was cut short may have made a file and not synced the directory, and groups synced into
+/// a file whose name a power loss takes are lost with it.
 pub(super) async fn open_files(shared: &Shared) -> Result<Vec<JournalFile>, StorageError> {
     let directory = shared.config.directory.join(JOURNAL);
     let reading = || StorageError::io("opening the journal", &directory);
@@ -38,6 +40,9 @@ pub(super) async fn open_files(shared: &Shared) -> Result<Vec<JournalFile>, Stor
         let path = file_path(&directory, ordinal);
         let file = shared.disk.open(&path, Open::Write).await.map_err(reading())?;
         files.push(JournalFile { ordinal, file, newest: None });
+    }
+    if !files.is_empty() {
+        shared.disk.sync_directory(&directory).await.map_err(reading())?;
     }
     Ok(files)
 }
