@@ -57,7 +57,7 @@ async fn simulate(plan: Arc<Plan>) -> Observed {
     trace::event(time.elapsed(), Mark::Run, "all", [0; 3], || "healed");
     let deadline = time.elapsed() + plan.run.liveness;
     let worked = actors.by(deadline, clients).await;
-    let finished = worked && actors.by(deadline, actors.clone().finish()).await;
+    let finished = worked && actors.clone().finishes(plan.run.liveness).await;
     supervisor.abort();
 
     let mut observed = cluster.observed();
@@ -140,6 +140,25 @@ impl Actors {
         self.history.lock().expect("one thread").begin_last_phase();
         let rot = self.cluster.struck().rot;
         read_everything(&self.scene(client), client, rot).await;
+    }
+
+    /// Whether the last reading comes to its end: within `patience` of the last step that it got on
+    /// by. A long log, a slow link and a late deadline are no fault of the node.
+    async fn finishes(self, patience: Duration) -> bool {
+        let time = TimeHandle::current();
+        let stage = Arc::clone(&self.stage);
+        let stalls = async {
+            let mut seen = None;
+            while seen != Some(stage.progress()) {
+                seen = Some(stage.progress());
+                until(&time, time.elapsed() + patience).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.finish() => true,
+            () = stalls => false,
+        }
     }
 
     /// Whether it ended before the deadline.

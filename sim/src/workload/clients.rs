@@ -6,7 +6,7 @@ pub mod setup;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -45,6 +45,8 @@ pub struct Stage {
     healed: AtomicBool,
     /// Readers are to stop.
     over: AtomicBool,
+    /// Steps that the last reading has got on by.
+    progress: AtomicU64,
     /// What each client waits for, in words.
     waiting: Mutex<BTreeMap<u32, String>>,
 }
@@ -64,6 +66,14 @@ impl Stage {
 
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn advance(&self) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn progress(&self) -> u64 {
+        self.progress.load(Ordering::Relaxed)
     }
 
     pub(super) fn note(&self, client: u32, waits_for: impl Into<String>) {

@@ -26,6 +26,9 @@ const EARLIEST: i64 = -2;
 /// where bytes have rotted.
 const ATTEMPTS_AT_ROT: u32 = 20;
 
+/// What the last reading asks for at least, per fetch.
+const LAST_READ_BYTES_MIN: u32 = 64 << 10;
+
 /// Follows all partitions from their beginning until the run is over.
 pub async fn read(scene: Scene, client: u32) {
     let mut chance = Chance::new(scene.plan.seed, &format!("reader {client}"));
@@ -46,7 +49,8 @@ pub async fn read(scene: Scene, client: u32) {
             link = scene.connect(client).await;
         }
         let Some(open) = &mut link else { continue };
-        match fetch(&scene, open, client, version, &positions).await {
+        let bytes_max = scene.plan.workload.read_bytes;
+        match fetch(&scene, open, client, version, bytes_max, &positions).await {
             Err(_) => link = None,
             Ok(answers) => {
                 for (partition, answer) in answers {
@@ -80,6 +84,7 @@ async fn fetch(
     link: &mut Link,
     client: u32,
     version: i16,
+    partition_bytes_max: u32,
     positions: &BTreeMap<Partition, i64>,
 ) -> io::Result<Vec<(Partition, Fetched)>> {
     let mut operations: BTreeMap<Partition, (OperationId, i64)> = BTreeMap::new();
@@ -94,7 +99,7 @@ async fn fetch(
         topic.partitions.push(FetchPartition {
             partition: partition.index as i32,
             fetch_offset: *from,
-            partition_max_bytes: scene.plan.workload.read_bytes as i32,
+            partition_max_bytes: partition_bytes_max as i32,
             ..Default::default()
         });
     }
@@ -168,11 +173,13 @@ async fn earliest(scene: &Scene, link: &mut Link, partition: Partition) -> io::R
     }
 }
 
-/// Reads every partition from its start to its end, for the last time.
+/// Reads every partition from its start to its end, for the last time. However long that takes, it
+/// is no failure while the reading gets on: it notes its progress.
 pub async fn read_everything(scene: &Scene, client: u32, rot: bool) {
     let mut link = None;
     for partition in partitions(&scene.plan) {
         let mut position = None;
+        let mut furthest = None;
         let mut at_rot = 0;
         loop {
             if link.is_none() {
@@ -181,7 +188,15 @@ pub async fn read_everything(scene: &Scene, client: u32, rot: bool) {
             if let Some(open) = &mut link {
                 match step(scene, open, client, partition, &mut position).await {
                     Ok(true) => break,
-                    Ok(false) => continue,
+                    Ok(false) => {
+                        if position > furthest {
+                            furthest = position;
+                            let at = position.unwrap_or_default();
+                            scene.stage.note(client, format!("reads {partition} at {at}"));
+                            scene.stage.advance();
+                        }
+                        continue;
+                    }
                     Err(error) => {
                         scene.stage.note(client, format!("cannot read {partition}: {error}"));
                         at_rot += 1;
@@ -212,7 +227,9 @@ async fn step(
     };
     let wanted = BTreeMap::from([(partition, from)]);
     let operations = scene.history().operations.len();
-    let answers = fetch(scene, link, client, 11, &wanted).await?;
+    // In pieces as small as the readers', a long log would take its time for nothing.
+    let bytes_max = scene.plan.workload.read_bytes.max(LAST_READ_BYTES_MIN);
+    let answers = fetch(scene, link, client, 11, bytes_max, &wanted).await?;
     match answers.first() {
         Some((_, Fetched::Read { next })) => {
             *position = Some(*next);
