@@ -4,25 +4,34 @@
 
 mod clients;
 mod inject;
+mod ledger;
 mod log;
 mod node;
+mod readers;
+mod shadow;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use quorate_core::id::{PartitionId, TopicId};
+use quorate_core::partition::interface::{self as core, Wait};
 use quorate_core::time::Instant;
 
-use self::clients::{Actors, ReaderReply, Request, WriterReply};
-use self::inject::Links;
+use self::clients::{Actors, Request, WriterReply};
+use self::inject::{Closing, Links};
 use self::node::CoreNode;
+use self::readers::ReaderReply;
 use crate::chance::Chance;
 use crate::fault::power_loss::Unsynced;
 use crate::history::{History, Partition};
-use crate::plan::Plan;
+use crate::plan::{Codecs, Plan};
 use crate::run::Observed;
 use crate::trace::{self, Mark};
+use crate::workload::writer::partitions;
+
+/// Bytes of a record's value, at most.
+const VALUE_BYTES_MAX: u64 = 32;
 
 /// Something that happens at its time.
 enum Event {
@@ -34,6 +43,8 @@ enum Event {
     Cached { life: u32 },
     /// A request reaches the node.
     Arrives { life: u32, request: Box<Request> },
+    /// A reader that found nothing reaches the machine: what it looked at may be old by then.
+    Waits { life: u32, place: usize, wait: Wait },
     /// An answer reaches a writer.
     Writer(WriterReply),
     /// An answer reaches a reader.
@@ -48,6 +59,18 @@ enum Event {
     Starts { life: u32 },
     /// A paused node goes on.
     Resumes,
+    /// A node that was asked to stop had time enough.
+    Patience { life: u32 },
+}
+
+impl Event {
+    /// Whether a paused process does it later.
+    const fn is_the_process(&self) -> bool {
+        matches!(
+            self,
+            Self::Tick { .. } | Self::Cached { .. } | Self::Arrives { .. } | Self::Waits { .. }
+        )
+    }
 }
 
 /// An event in its place in time; ties go by order of making.
@@ -101,36 +124,90 @@ impl Agenda {
 
 struct Cores {
     plan: Plan,
+    places: Places,
     agenda: Agenda,
     node: CoreNode,
     links: Links,
     actors: Actors,
+    /// Delays between the connections and the machines.
+    inbox: Chance,
+    /// The node is being stopped in good order.
+    closing: Option<Closing>,
     history: History,
     observed: Observed,
     healed: bool,
 }
 
-/// Runs a plan.
-pub fn run(plan: &Plan) -> Observed {
+/// The partitions of a plan in a row, and the core's names for them.
+#[derive(Clone)]
+struct Places {
+    partitions: Vec<Partition>,
+    /// The place of each topic's first partition.
+    first: Vec<usize>,
+}
+
+impl Places {
+    fn new(plan: &Plan) -> Self {
+        let partitions = partitions(plan);
+        let first = |topic| partitions.partition_point(|partition| partition.topic < topic);
+        let first = (0..plan.topics.len() as u32).map(first).collect();
+        Self { partitions, first }
+    }
+
+    fn partitions(&self) -> impl Iterator<Item = Partition> {
+        self.partitions.iter().copied()
+    }
+
+    fn partition(&self, place: usize) -> Partition {
+        self.partitions[place]
+    }
+
+    fn of(&self, partition: Partition) -> usize {
+        self.first[partition.topic as usize] + partition.index as usize
+    }
+
+    fn id(&self, partition: Partition) -> PartitionId {
+        let mut topic = [0; 16];
+        topic[0] = 0x71;
+        topic[15] = partition.topic as u8;
+        PartitionId { topic: TopicId(topic), index: partition.index as i32 }
+    }
+
+    fn place(&self, id: PartitionId) -> usize {
+        self.first[usize::from(id.topic.0[15])] + id.index as usize
+    }
+}
+
+/// Runs a plan; with `checks`, the machines' own invariants are looked at on the way.
+pub fn run(plan: &Plan, checks: bool) -> Observed {
     let agenda = Agenda { now: Duration::ZERO, heap: BinaryHeap::new(), made: 0 };
+    let mut plan = plan.clone();
+    // The machines do not look into records; their size matters only to segments.
+    plan.workload.codec = Codecs::Plain;
+    plan.workload.value_bytes.high = plan.workload.value_bytes.high.min(VALUE_BYTES_MAX);
+    let places = Places::new(&plan);
     let mut cores = Cores {
         agenda,
-        node: CoreNode::new(plan),
-        links: Links::new(plan),
-        actors: Actors::new(plan),
+        node: CoreNode::new(&plan, places.clone(), checks),
+        links: Links::new(&plan),
+        actors: Actors::new(&plan),
+        inbox: Chance::new(plan.seed, "inbox n1"),
+        closing: None,
         history: History::default(),
         observed: Observed::default(),
         healed: false,
-        plan: plan.clone(),
+        places,
+        plan,
     };
-    for (place, fault) in plan.faults.iter().enumerate() {
+    for (place, fault) in cores.plan.faults.iter().enumerate() {
         cores.agenda.at(fault.at, Event::Fault(place));
     }
+    let run = cores.plan.run.clone();
     cores.start();
     cores.wake_all();
-    cores.go_on(plan.run.safety, false);
+    cores.go_on(run.safety, false);
     cores.heal();
-    cores.go_on(plan.run.safety + plan.run.liveness, true);
+    cores.go_on(run.safety + run.liveness, true);
     if !cores.actors.proven(&cores.plan) {
         cores.observed.stuck = cores.actors.waiting(&cores.plan);
     }
@@ -165,7 +242,7 @@ impl Cores {
     fn happens(&mut self, event: Event) {
         // A paused process does nothing; its timers and answers wait, and so do its requests.
         if let Some(until) = self.node.paused_until
-            && matches!(event, Event::Tick { .. } | Event::Cached { .. } | Event::Arrives { .. })
+            && event.is_the_process()
         {
             self.agenda.at(until, event);
             return;
@@ -187,6 +264,11 @@ impl Cores {
                 }
             }
             Event::Arrives { life, request } => self.on_arrival(life, *request),
+            Event::Waits { life, place, wait } => {
+                if life == self.node.life {
+                    self.node.ask(&mut self.agenda, place, core::Input::Wait(wait));
+                }
+            }
             Event::Writer(reply) => self.on_writer_reply(reply),
             Event::Reader(reply) => self.on_reader_reply(reply),
             Event::Wakes { client, token } => self.on_wake(client, token),
@@ -198,6 +280,11 @@ impl Cores {
                 }
             }
             Event::Resumes => self.node.paused_until = None,
+            Event::Patience { life } => {
+                if life == self.node.life {
+                    self.lose_patience();
+                }
+            }
         }
         self.deliver();
     }
@@ -208,7 +295,11 @@ impl Cores {
             self.on_halt(&reason);
         }
         for reply in std::mem::take(&mut self.node.replies) {
-            self.send_reply(reply);
+            if matches!(reply.outcome, core::Outcome::Closed) {
+                self.on_closed(reply.request);
+            } else {
+                self.send_reply(reply);
+            }
         }
     }
 
@@ -233,12 +324,4 @@ impl Cores {
         self.history.begin_last_phase();
         self.read_everything();
     }
-}
-
-/// The core's name for a partition of the plan.
-fn partition_id(partition: Partition) -> PartitionId {
-    let mut topic = [0; 16];
-    topic[0] = 0x71;
-    topic[15] = partition.topic as u8;
-    PartitionId { topic: TopicId(topic), index: partition.index as i32 }
 }

@@ -1,5 +1,5 @@
-//! Clients of the world of cores: the writer's rules and simple readers, as actors that send,
-//! wait and give up.
+//! Clients of the world of cores: the writer's rules, as actors that send, wait and give up.
+//! Readers are in `readers.rs`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,17 +7,16 @@ use std::time::Duration;
 use quorate_core::batch::{Batch, Levels};
 use quorate_core::id::{Offset, RequestId};
 use quorate_core::partition::interface as core;
-use quorate_core::shard::interface::Input;
 use quorate_core::time::Now;
 use quorate_core::time::Timestamp;
 use quorate_net::kafka::error::Code;
 
 use super::node::Reply;
-use super::{Cores, Event, partition_id};
+use super::readers::{ReaderActor, ReaderReply};
+use super::{Cores, Event};
 use crate::chance::Chance;
 use crate::history::{Call, End, OperationId, Partition};
 use crate::plan::{Acks, Plan};
-use crate::workload::values;
 use crate::workload::writer::{Answer, Writer, partitions};
 
 /// Until a node that stopped by itself is started again, unless a fault says otherwise.
@@ -31,7 +30,7 @@ pub(super) struct Request {
     what: What,
 }
 
-enum What {
+pub(super) enum What {
     Append { place: usize, partition: Partition, batch: Batch },
     Delete { operation: OperationId, partition: Partition, before: Option<i64> },
     Read { operation: OperationId, partition: Partition, from: i64 },
@@ -63,17 +62,7 @@ enum Told {
     Delete { operation: OperationId, log_start: Option<i64> },
 }
 
-/// An answer on its way to a reader.
-pub(super) struct ReaderReply {
-    client: u32,
-    attempt: u64,
-    operation: OperationId,
-    partition: Partition,
-    end: End,
-    next: Option<i64>,
-}
-
-struct WriterActor {
+pub(super) struct WriterActor {
     writer: Writer,
     /// Rises with each attempt; answers to earlier ones are not heard.
     attempt: u64,
@@ -85,23 +74,23 @@ struct WriterActor {
     at_healing: Option<BTreeMap<Partition, u64>>,
 }
 
-struct ReaderActor {
-    chance: Chance,
+/// A connection that was reset.
+struct Broken {
+    /// Requests of attempts up to this one may be lost.
     attempt: u64,
-    token: u64,
-    turn: usize,
-    positions: BTreeMap<Partition, i64>,
+    /// One was: nothing more of it arrives.
+    ended: bool,
 }
 
 pub(super) struct Actors {
-    writers: Vec<WriterActor>,
-    readers: Vec<ReaderActor>,
-    partitions: Vec<Partition>,
+    pub(super) writers: Vec<WriterActor>,
+    pub(super) readers: Vec<ReaderActor>,
+    pub(super) partitions: Vec<Partition>,
     pub(super) requests: BTreeMap<RequestId, Waiting>,
     next_request: u64,
     next_producer: i64,
-    /// Connections that were reset: requests of attempts up to this one may be lost.
-    broken: BTreeMap<u32, u64>,
+    /// The last connection of each client that was reset.
+    broken: BTreeMap<u32, Broken>,
     pub(super) restart: Duration,
 }
 
@@ -138,6 +127,11 @@ impl Actors {
 
     pub(super) fn count(&self) -> u32 {
         (self.writers.len() + self.readers.len()) as u32
+    }
+
+    pub(super) fn next_request(&mut self) -> RequestId {
+        self.next_request += 1;
+        RequestId(self.next_request)
     }
 
     pub(super) fn heal(&mut self) {
@@ -180,7 +174,7 @@ impl Cores {
         }
     }
 
-    fn wake_after(&mut self, client: u32, delay: Duration) {
+    pub(super) fn wake_after(&mut self, client: u32, delay: Duration) {
         let writers = self.actors.writers.len() as u32;
         let token = if client < writers {
             &mut self.actors.writers[client as usize].token
@@ -193,7 +187,7 @@ impl Cores {
     }
 
     /// The clients' clock: the true time.
-    fn client_now(&self) -> Now {
+    pub(super) fn client_now(&self) -> Now {
         let wall = 1_767_225_600_000 + self.agenda.now.as_millis() as i64;
         Now { monotonic: self.agenda.instant(), wall: Timestamp(wall) }
     }
@@ -271,7 +265,7 @@ impl Cores {
     }
 
     /// Sends a request; those of one attempt arrive in their order.
-    fn send(&mut self, client: u32, attempt: u64, what: What) {
+    pub(super) fn send(&mut self, client: u32, attempt: u64, what: What) {
         let at = self.links.request_arrives(client, self.agenda.now);
         let life = self.node.life;
         let request = Box::new(Request { client, attempt, what });
@@ -339,56 +333,29 @@ impl Cores {
         }
         let actor = &self.actors.writers[client as usize];
         if life == self.node.life {
-            self.actors.broken.insert(client, actor.attempt);
+            let broken = Broken { attempt: actor.attempt, ended: false };
+            self.actors.broken.insert(client, broken);
         }
         if !actor.unanswered.is_empty() {
             self.give_up_attempt(client);
         }
     }
 
-    fn read_next(&mut self, client: u32) {
-        let place = (client - self.actors.writers.len() as u32) as usize;
-        let reader = &mut self.actors.readers[place];
-        reader.turn = (reader.turn + 1) % self.actors.partitions.len();
-        reader.attempt += 1;
-        let attempt = reader.attempt;
-        let partition = self.actors.partitions[reader.turn];
-        let from = reader.positions[&partition];
-        let now = self.client_now().monotonic;
-        let operation = self.history.invoke(client, now, Call::Read { partition, from });
-        self.send(client, attempt, What::Read { operation, partition, from });
-        let most = self.plan.workload.timeout + self.plan.workload.wait;
-        self.wake_after(client, most);
-    }
-
-    pub(super) fn on_reader_reply(&mut self, reply: ReaderReply) {
-        let place = (reply.client - self.actors.writers.len() as u32) as usize;
-        let now = self.client_now().monotonic;
-        let reader = &mut self.actors.readers[place];
-        if reply.attempt != reader.attempt {
-            return;
-        }
-        self.history.complete(reply.operation, now, reply.end);
-        if let Some(next) = reply.next {
-            reader.positions.insert(reply.partition, next);
-        }
-        let pause = Duration::from_micros(500 + reader.chance.below(20_000));
-        self.wake_after(reply.client, pause);
-    }
-
     /// A request reaches the node, if it is still the one it was sent to.
     pub(super) fn on_arrival(&mut self, life: u32, request: Request) {
-        if life != self.node.life || !self.node.is_up() {
+        // A node that is stopping hears nobody.
+        if life != self.node.life || !self.node.is_up() || self.closing.is_some() {
             return;
         }
-        if let Some(broken) = self.actors.broken.get(&request.client)
-            && request.attempt <= *broken
-            && !self.links.survives_reset()
+        // What was under way on a connection when it was reset arrives up to some place.
+        if let Some(broken) = self.actors.broken.get_mut(&request.client)
+            && request.attempt <= broken.attempt
+            && (broken.ended || !self.links.survives_reset())
         {
+            broken.ended = true;
             return;
         }
-        self.actors.next_request += 1;
-        let id = RequestId(self.actors.next_request);
+        let id = self.actors.next_request();
         let (client, attempt) = (request.client, request.attempt);
         let now = self.node.now(&self.agenda).monotonic;
         let (partition, wanted, input) = match request.what {
@@ -411,8 +378,8 @@ impl Cores {
             What::Read { operation, partition, from } => {
                 let wanted = Wanted::Read { operation, partition, from };
                 let waiting = Waiting { client, attempt, what: wanted };
-                let end = self.node.end(partition_id(partition));
-                if end != Offset(from) || self.plan.workload.wait.is_zero() {
+                let place = self.places.of(partition);
+                if self.node.end(place) != Offset(from) || self.plan.workload.wait.is_zero() {
                     self.answer(waiting, &core::Outcome::Advanced);
                     return;
                 }
@@ -420,12 +387,14 @@ impl Cores {
                 let isolation = core::Isolation::ReadUncommitted;
                 let beyond = Offset(from);
                 let wait = core::Wait { request: id, beyond, bytes_min: 1, isolation, until };
-                (partition, wanted, core::Input::Wait(wait))
+                self.actors.requests.insert(id, waiting);
+                let delay = Duration::from_micros(self.inbox.below(200));
+                self.agenda.after(delay, Event::Waits { life, place, wait });
+                return;
             }
         };
         self.actors.requests.insert(id, Waiting { client, attempt, what: wanted });
-        let partition = partition_id(partition);
-        self.node.step(&mut self.agenda, Input::Partition { partition, input });
+        self.node.ask(&mut self.agenda, self.places.of(partition), input);
     }
 
     pub(super) fn send_reply(&mut self, reply: Reply) {
@@ -458,52 +427,6 @@ impl Cores {
         };
         if let Some(at) = self.links.reply_arrives(client, self.agenda.now) {
             self.agenda.at(at, event);
-        }
-    }
-
-    /// What a fetch finds in the log now, and where the next one begins.
-    fn read(&self, partition: Partition, from: i64, outcome: &core::Outcome) -> (End, Option<i64>) {
-        let Some((log, view)) = self.node.log(partition_id(partition)) else {
-            return (End::Failed, None);
-        };
-        if matches!(outcome, core::Outcome::Refused(_)) {
-            return (End::Failed, None);
-        }
-        let (start, end) = (view.log_start.0, view.high_watermark.0);
-        if from < start || from > end {
-            return (End::Failed, Some(start));
-        }
-        let bytes_max = self.plan.workload.read_bytes as usize;
-        let mut records = Vec::new();
-        let mut next = from;
-        for batch in log.read(Offset(from), view.high_watermark, bytes_max) {
-            values::records(&batch, from, &mut records);
-            next = batch.header().next_offset().0;
-        }
-        (End::Read { records, high_watermark: end, log_start: start }, Some(next))
-    }
-
-    /// Reads every partition from its start to its end.
-    pub(super) fn read_everything(&mut self) {
-        let client = self.actors.count();
-        for partition in self.actors.partitions.clone() {
-            let Some((_, view)) = self.node.log(partition_id(partition)) else {
-                let sentence = format!("{partition} is not served at the end");
-                self.observed.stuck.push(sentence);
-                continue;
-            };
-            let mut from = view.log_start.0;
-            loop {
-                let now = self.client_now().monotonic;
-                let call = Call::Read { partition, from };
-                let operation = self.history.invoke(client, now, call);
-                let (end, next) = self.read(partition, from, &core::Outcome::Advanced);
-                self.history.complete(operation, now, end);
-                match next {
-                    Some(next) if next > from => from = next,
-                    _ => break,
-                }
-            }
         }
     }
 }

@@ -1,15 +1,30 @@
 //! Carries a plan's faults out in the world of cores. What needs bytes on a disk (a flipped bit)
 //! is left to the world of nodes; a full disk is a failed write here.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
+
+use quorate_core::id::RequestId;
+use quorate_core::partition::interface::Input;
 
 use super::{Cores, Event};
 use crate::chance::Chance;
+use crate::check::Violation;
 use crate::fault::Kind;
 use crate::fault::cut::Direction;
 use crate::fault::power_loss::Unsynced;
 use crate::plan::{Link, Plan};
 use crate::trace::{self, Mark};
+
+/// How long a node may take to stop in good order.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// A stop in good order.
+pub(super) struct Closing {
+    /// The partitions that are not closed yet, by their requests.
+    waits_for: BTreeSet<RequestId>,
+    down: Duration,
+}
 
 /// What lies between each client and the node.
 pub(super) struct Links {
@@ -107,12 +122,7 @@ impl Cores {
                     self.start_after(fault.down);
                 }
             }
-            // The pure machines' part in it is the checkpoint; the world of nodes has the rest.
-            Kind::Restart(fault) => {
-                if self.crash() {
-                    self.start_after(fault.down);
-                }
-            }
+            Kind::Restart(fault) => self.stop(fault.down),
             Kind::Pause(fault) => {
                 self.node.paused_until = Some(now + fault.during);
                 self.agenda.after(fault.during, Event::Resumes);
@@ -158,6 +168,51 @@ impl Cores {
         }
     }
 
+    /// The node is to stop in good order: it hears nobody any more, and each partition writes
+    /// down what a fast start needs.
+    fn stop(&mut self, down: Duration) {
+        if !self.node.is_up() || self.closing.is_some() {
+            return;
+        }
+        let requests: Vec<RequestId> =
+            self.node.places().map(|_| self.actors.next_request()).collect();
+        let waits_for = requests.iter().copied().collect();
+        self.closing = Some(Closing { waits_for, down });
+        for (place, request) in requests.into_iter().enumerate() {
+            self.node.ask(&mut self.agenda, place, Input::Close { request });
+        }
+        self.agenda.after(PATIENCE, Event::Patience { life: self.node.life });
+    }
+
+    /// A partition is closed; behind the last one, the process ends.
+    pub(super) fn on_closed(&mut self, request: RequestId) {
+        let Some(closing) = &mut self.closing else { return };
+        closing.waits_for.remove(&request);
+        if !closing.waits_for.is_empty() {
+            return;
+        }
+        let down = closing.down;
+        if !self.node.has_written_all() {
+            let sentence = "the node has stopped and not all is written".to_owned();
+            let (property, place) = ("closed-early", "n1".to_owned());
+            self.node.violations.push(Violation { property, place, sentence });
+        }
+        self.note(Mark::Node, u64::from(self.node.life), "has stopped");
+        if self.crash() {
+            self.start_after(down);
+        }
+    }
+
+    /// A node that does not come to an end is killed.
+    pub(super) fn lose_patience(&mut self) {
+        if let Some(closing) = &self.closing {
+            let down = closing.down;
+            if self.crash() {
+                self.start_after(down);
+            }
+        }
+    }
+
     fn start_after(&mut self, down: Duration) {
         let life = self.node.life;
         self.agenda.after(down, Event::Starts { life });
@@ -169,6 +224,7 @@ impl Cores {
             return false;
         }
         let life = self.node.life;
+        self.closing = None;
         self.node.die(false, |chance, at_risk| chance.below(at_risk as u64 + 1) as usize);
         self.actors.requests.clear();
         for client in 0..self.actors.count() {
@@ -183,6 +239,7 @@ impl Cores {
         if !self.node.is_up() {
             return false;
         }
+        self.closing = None;
         self.node.die(true, |chance, at_risk| match unsynced {
             Unsynced::Lost => at_risk,
             Unsynced::Kept => 0,

@@ -1,23 +1,23 @@
 //! The node of the world of cores: one shard, the completions of its writes, and its lives.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use quorate_core::id::{LeaderEpoch, NodeId, Offset, PartitionId, RequestId, WriteId};
+use quorate_core::id::{LeaderEpoch, NodeId, Offset, RequestId, WriteId};
 use quorate_core::machine::Machine as _;
 use quorate_core::partition::interface::{
-    self as partition, Assignment, PartitionConfig, ReadView,
+    self as partition, Assignment, LogOp, PartitionConfig, ReadView,
 };
 use quorate_core::shard::Shard;
 use quorate_core::shard::interface::{Effect, Input, Limits, Open, Outcome, Role};
 use quorate_core::time::{Instant, Now, Timestamp};
 
 use super::log::{SimLog, same};
-use super::{Agenda, Event, partition_id};
+use super::shadow::{Asks, Shadow, Wrong};
+use super::{Agenda, Event, Places};
 use crate::chance::{Between, Chance};
 use crate::check::Violation;
+use crate::history::Partition;
 use crate::plan::{Flush, Plan, Topic};
-use crate::workload::writer::partitions;
 
 const NODE: NodeId = NodeId(1);
 
@@ -27,24 +27,37 @@ const WALL_START: i64 = 1_767_225_600_000;
 /// Steps between two checks of all invariants, unless the seed asks for one at each step.
 const CHECK_EVERY: u64 = 256;
 
+/// Snapshots at an offset that this divides are compared with the fold of the log, unless the seed
+/// asks for all.
+const COMPARE_EVERY: i64 = 16;
+
 /// An answer of the shard, to be carried to whoever asked.
 pub(super) struct Reply {
     pub(super) request: RequestId,
     pub(super) outcome: partition::Outcome,
 }
 
+/// A write under way, by its log's place.
 struct Pending {
-    partition: PartitionId,
+    place: usize,
     write: WriteId,
+}
+
+/// One partition: its log, and what is known beside its machine.
+struct Slot {
+    config: PartitionConfig,
+    log: SimLog,
+    /// What readers see; `None` while the node is down.
+    view: Option<ReadView>,
+    shadow: Shadow,
 }
 
 pub(super) struct CoreNode {
     shard: Option<Shard>,
     pub(super) life: u32,
     booted: Duration,
-    logs: BTreeMap<PartitionId, SimLog>,
-    configs: Vec<(PartitionId, PartitionConfig)>,
-    pub(super) views: BTreeMap<PartitionId, ReadView>,
+    places: Places,
+    slots: Vec<Slot>,
     /// Durable writes that no sync has taken yet, and those that the running one has.
     queued: Vec<Pending>,
     syncing: Vec<Pending>,
@@ -64,25 +77,30 @@ pub(super) struct CoreNode {
     pub(super) stuck_until: Duration,
     pub(super) sync_fails: bool,
     chance: Chance,
-    check_every: u64,
+    /// Steps between two checks of all invariants; `None` for never.
+    check_every: Option<u64>,
     seed: u64,
 }
 
 impl CoreNode {
-    pub(super) fn new(plan: &Plan) -> Self {
-        let configs: Vec<_> = partitions(plan)
-            .into_iter()
-            .map(|found| (partition_id(found), config(&plan.topics[found.topic as usize])))
-            .collect();
+    pub(super) fn new(plan: &Plan, places: Places, checks: bool) -> Self {
         let mut chance = Chance::new(plan.seed, "disk n1");
-        let check_every = if chance.one_in(16) { 1 } else { CHECK_EVERY };
+        let always = chance.one_in(16);
+        let check_every = if always { 1 } else { CHECK_EVERY };
+        let compare_every = checks.then_some(if always { 1 } else { COMPARE_EVERY });
+        let slot = |partition: Partition| Slot {
+            config: config(&plan.topics[partition.topic as usize]),
+            log: SimLog::new(places.id(partition), compare_every),
+            view: None,
+            shadow: Shadow::default(),
+        };
+        let slots = places.partitions().map(slot).collect();
         Self {
             shard: None,
             life: 0,
             booted: Duration::ZERO,
-            logs: configs.iter().map(|(id, _)| (*id, SimLog::new(*id))).collect(),
-            configs,
-            views: BTreeMap::new(),
+            places,
+            slots,
             queued: Vec::new(),
             syncing: Vec::new(),
             cached: Vec::new(),
@@ -100,7 +118,7 @@ impl CoreNode {
             stuck_until: Duration::ZERO,
             sync_fails: false,
             chance,
-            check_every,
+            check_every: checks.then_some(check_every),
             seed: plan.seed,
         }
     }
@@ -123,8 +141,10 @@ impl CoreNode {
         self.armed = None;
         let seed = Chance::new(self.seed, &format!("node n1 {}", self.life)).number();
         self.shard = Some(Shard::new(NODE, Limits::default(), seed));
-        for (id, config) in self.configs.clone() {
-            let recovered = self.logs[&id].recover();
+        for place in 0..self.slots.len() {
+            let slot = &self.slots[place];
+            let (partition, recovered) = (slot.log.partition(), slot.log.recover());
+            let config = slot.config.clone();
             let assignment = Assignment {
                 leader_epoch: LeaderEpoch(0),
                 leader: Some(NODE),
@@ -132,37 +152,68 @@ impl CoreNode {
                 in_sync: vec![NODE],
                 ..Assignment::default()
             };
-            let open = Open { partition: id, role: Role::Data, recovered, config, assignment };
+            let open = Open { partition, role: Role::Data, recovered, config, assignment };
             self.step(agenda, Input::Open(Box::new(open)));
         }
     }
 
-    /// One input; its effects are carried out.
-    pub(super) fn step(&mut self, agenda: &mut Agenda, input: Input) {
+    /// One input of a partition's machine; what comes of it is compared with what should.
+    pub(super) fn ask(&mut self, agenda: &mut Agenda, place: usize, input: partition::Input) {
+        let partition = self.slots[place].log.partition();
+        let asks = Asks::of(&input);
+        self.slots[place].shadow.begins(asks);
+        self.run(agenda, Input::Partition { partition, input }, Some(place), asks);
+        let slot = &self.slots[place];
+        if let Some(view) = &slot.view
+            && let Some(wrong) = slot.shadow.ends(view, slot.log.reported())
+        {
+            self.blame(place, wrong);
+        }
+    }
+
+    fn step(&mut self, agenda: &mut Agenda, input: Input) {
+        self.run(agenda, input, None, Asks::Nobody);
+    }
+
+    /// One input, of the partition at `place` or of all; its effects are carried out.
+    fn run(&mut self, agenda: &mut Agenda, input: Input, place: Option<usize>, asks: Asks) {
         let now = self.now(agenda);
         let Some(shard) = &mut self.shard else { return };
         let mut effects = std::mem::take(&mut self.effects);
         shard.step(now, input, &mut effects);
         self.steps += 1;
-        if self.steps.is_multiple_of(self.check_every) {
+        if self.check_every.is_some_and(|every| self.steps.is_multiple_of(every)) {
             shard.check();
         }
         for effect in effects.drain(..) {
-            self.perform(agenda, effect);
+            self.perform(agenda, effect, place, asks);
         }
         self.effects = effects;
         self.arm(agenda);
     }
 
-    fn perform(&mut self, agenda: &mut Agenda, effect: Effect) {
+    fn blame(&mut self, place: usize, (property, sentence): Wrong) {
+        // The first of its kind says enough.
+        if self.violations.iter().all(|known| known.property != property) {
+            let place = self.places.partition(place).to_string();
+            self.violations.push(Violation { property, place, sentence });
+        }
+    }
+
+    fn perform(&mut self, agenda: &mut Agenda, effect: Effect, place: Option<usize>, asks: Asks) {
         match effect {
             Effect::Write { partition, write, op, flush } => {
-                if let Some(log) = self.logs.get_mut(&partition) {
-                    log.issue(write, op);
+                let place = self.places.place(partition);
+                let slot = &mut self.slots[place];
+                if let LogOp::Append { batch, .. } = &op {
+                    slot.shadow.appends(asks, batch.header().next_offset());
                 }
-                let pending = Pending { partition, write };
+                if let Some(wrong) = slot.log.issue(write, op) {
+                    self.blame(place, ("sequences", wrong));
+                }
+                let pending = Pending { place, write };
                 match flush {
-                    partition::Flush::Replicated if !self.waits_for_sync(partition) => {
+                    partition::Flush::Replicated if !self.waits_for_sync(place) => {
                         self.cached.push(pending);
                         let delay = Duration::from_micros(self.chance.below(30));
                         agenda.after(delay, Event::Cached { life: self.life });
@@ -175,28 +226,37 @@ impl CoreNode {
                 }
             }
             Effect::Reply { request, outcome: Outcome::Partition(outcome) } => {
+                let places = place.map_or_else(|| self.places(), |place| place..place + 1);
+                for place in places {
+                    let slot = &mut self.slots[place];
+                    let reported = slot.log.reported();
+                    if let Some(wrong) = slot.shadow.answers(request, &outcome, reported) {
+                        self.blame(place, wrong);
+                    }
+                }
                 self.replies.push(Reply { request, outcome });
             }
-            Effect::Publish { partition, view } => drop(self.views.insert(partition, view)),
+            Effect::Publish { partition, view } => {
+                let place = self.places.place(partition);
+                self.slots[place].view = Some(view);
+            }
             Effect::Halt { reason, .. } => self.halted = Some(format!("{reason:?}")),
             Effect::Reply { .. } | Effect::Committed(_) | Effect::Replay { .. } => {}
         }
     }
 
-    fn waits_for_sync(&self, partition: PartitionId) -> bool {
+    fn waits_for_sync(&self, place: usize) -> bool {
         let mut waiting = self.queued.iter().chain(&self.syncing);
-        waiting.any(|pending| pending.partition == partition)
+        waiting.any(|pending| pending.place == place)
     }
 
     fn begin_sync(&mut self, agenda: &mut Agenda) {
         if !self.syncing.is_empty() || self.queued.is_empty() {
             return;
         }
-        self.syncing = std::mem::take(&mut self.queued);
+        std::mem::swap(&mut self.syncing, &mut self.queued);
         for pending in &self.syncing {
-            if let Some(log) = self.logs.get_mut(&pending.partition) {
-                log.on_written(pending.write);
-            }
+            self.slots[pending.place].log.on_written(pending.write);
         }
         let times = if agenda.now < self.slow_until { self.slow } else { 1 };
         let took = self.chance.duration(self.sync) * times;
@@ -206,32 +266,36 @@ impl CoreNode {
     }
 
     pub(super) fn on_synced(&mut self, agenda: &mut Agenda, failed: bool) {
-        let group = std::mem::take(&mut self.syncing);
-        let mut through: BTreeMap<PartitionId, WriteId> = BTreeMap::new();
-        for pending in group {
-            through.insert(pending.partition, pending.write);
-        }
-        for (partition, write) in through {
+        let mut group = std::mem::take(&mut self.syncing);
+        // One report a log, for the last of its writes.
+        group.sort_by_key(|pending| pending.place);
+        for (at, Pending { place, write }) in group.iter().enumerate() {
+            if group.get(at + 1).is_some_and(|next| next.place == *place) {
+                continue;
+            }
             let input = if failed {
-                partition::Input::WriteFailed { write }
+                partition::Input::WriteFailed { write: *write }
             } else {
-                if let Some(log) = self.logs.get_mut(&partition) {
-                    log.on_durable(write);
-                }
-                partition::Input::Written { through: write }
+                let log = &mut self.slots[*place].log;
+                log.on_reported(*write);
+                log.on_durable(*write);
+                partition::Input::Written { through: *write }
             };
-            self.step(agenda, Input::Partition { partition, input });
+            self.ask(agenda, *place, input);
+        }
+        if self.syncing.is_empty() {
+            group.clear();
+            self.syncing = group;
         }
         self.begin_sync(agenda);
     }
 
     pub(super) fn on_cached(&mut self, agenda: &mut Agenda) {
-        for Pending { partition, write } in std::mem::take(&mut self.cached) {
-            if let Some(log) = self.logs.get_mut(&partition) {
-                log.on_written(write);
-            }
-            let input = partition::Input::Written { through: write };
-            self.step(agenda, Input::Partition { partition, input });
+        for Pending { place, write } in std::mem::take(&mut self.cached) {
+            let log = &mut self.slots[place].log;
+            log.on_written(write);
+            log.on_reported(write);
+            self.ask(agenda, place, partition::Input::Written { through: write });
         }
     }
 
@@ -257,17 +321,27 @@ impl CoreNode {
         }
     }
 
-    /// The batches that a reader gets, and how far it may see.
-    pub(super) fn log(&self, partition: PartitionId) -> Option<(&SimLog, ReadView)> {
-        Some((self.logs.get(&partition)?, *self.views.get(&partition)?))
+    /// The batches that a reader gets, and how far it may see; `None` while the node is down.
+    pub(super) fn log(&self, place: usize) -> Option<(&SimLog, ReadView)> {
+        let slot = &self.slots[place];
+        Some((&slot.log, slot.view?))
+    }
+
+    pub(super) fn places(&self) -> std::ops::Range<usize> {
+        0..self.slots.len()
+    }
+
+    /// Whether everything that the machines asked for is written.
+    pub(super) fn has_written_all(&self) -> bool {
+        self.slots.iter().all(|slot| slot.log.at_risk().0 == 0)
     }
 
     /// Rebuilt state = live state, of every log: a recovery now would find what the machine has.
     pub(super) fn compare(&self) {
         let Some(shard) = &self.shard else { return };
-        for (id, log) in &self.logs {
-            if let Some(replica) = shard.replica(*id) {
-                same(&log.recover(), replica.log(), "a crash");
+        for slot in &self.slots {
+            if let Some(replica) = shard.replica(slot.log.partition()) {
+                same(&slot.log.recover(), replica.log(), "the end of a life");
             }
         }
     }
@@ -280,19 +354,20 @@ impl CoreNode {
         self.queued.clear();
         self.syncing.clear();
         self.cached.clear();
-        self.views.clear();
         self.replies.clear();
         self.paused_until = None;
-        for log in self.logs.values_mut() {
-            let (unwritten, unsynced) = log.at_risk();
+        for slot in &mut self.slots {
+            slot.view = None;
+            slot.shadow.clear();
+            let (unwritten, unsynced) = slot.log.at_risk();
             let lost = lose(&mut self.chance, if power { unsynced } else { unwritten });
-            log.lose(lost);
+            slot.log.lose(lost);
         }
     }
 
     /// The highest offset of a partition that may be read.
-    pub(super) fn end(&self, partition: PartitionId) -> Offset {
-        self.views.get(&partition).map_or(Offset::ZERO, |view| view.high_watermark)
+    pub(super) fn end(&self, place: usize) -> Offset {
+        self.slots[place].view.map_or(Offset::ZERO, |view| view.high_watermark)
     }
 }
 

@@ -1,0 +1,100 @@
+//! Who waits for what at one partition, worked out anew beside the machine: nobody is answered
+//! before it is true, and nobody waits for what is there.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use quorate_core::id::{Offset, RequestId};
+use quorate_core::partition::interface::{Acks, Input, Outcome, ReadView};
+
+#[derive(Default)]
+pub(super) struct Shadow {
+    /// Appends without an answer, in the order of the log: their ends, and what each waits for.
+    appends: VecDeque<(RequestId, Offset, Acks)>,
+    /// Readers: what each has seen.
+    readers: BTreeMap<RequestId, Offset>,
+}
+
+/// Who asks in the step that begins.
+#[derive(Clone, Copy)]
+pub(super) enum Asks {
+    Nobody,
+    Append(RequestId, Acks),
+    Reader(RequestId, Offset),
+}
+
+impl Asks {
+    pub(super) fn of(input: &Input) -> Self {
+        match input {
+            Input::Produce(produce) => Self::Append(produce.request, produce.acks),
+            Input::Wait(wait) => Self::Reader(wait.request, wait.beyond),
+            _ => Self::Nobody,
+        }
+    }
+}
+
+/// A property and a sentence.
+pub(super) type Wrong = (&'static str, String);
+
+impl Shadow {
+    pub(super) fn begins(&mut self, asks: Asks) {
+        if let Asks::Reader(request, beyond) = asks {
+            self.readers.insert(request, beyond);
+        }
+    }
+
+    /// The batch of the step's append stands at the end of the log.
+    pub(super) fn appends(&mut self, asks: Asks, end: Offset) {
+        if let Asks::Append(request, acks) = asks
+            && acks != Acks::None
+        {
+            self.appends.push_back((request, end, acks));
+        }
+    }
+
+    /// `reported` is the end of what was reported as written.
+    pub(super) fn answers(
+        &mut self,
+        request: RequestId,
+        outcome: &Outcome,
+        reported: Offset,
+    ) -> Option<Wrong> {
+        if self.readers.remove(&request).is_some() {
+            return None;
+        }
+        let place = self.appends.iter().position(|(other, ..)| *other == request)?;
+        let (_, end, _) = self.appends.remove(place)?;
+        let early = matches!(outcome, Outcome::Produced { .. }) && reported < end;
+        early.then(|| {
+            let sentence = format!(
+                "request {request} appends below {end} and is answered when {reported} is written"
+            );
+            ("early-answer", sentence)
+        })
+    }
+
+    /// The step is done: who still waits must have a reason.
+    pub(super) fn ends(&self, view: &ReadView, reported: Offset) -> Option<Wrong> {
+        if view.high_watermark > reported {
+            let high = view.high_watermark;
+            let sentence = format!("the high watermark is {high}, and {reported} is written");
+            return Some(("watermark-ahead", sentence));
+        }
+        if let Some(&(request, end, acks)) = self.appends.front() {
+            let there = if acks == Acks::Leader { reported } else { view.high_watermark };
+            if end <= there {
+                let sentence = format!("request {request} waits for {end}, which is there");
+                return Some(("lost-wakeup", sentence));
+            }
+        }
+        let (request, beyond) = self.readers.iter().find(|(_, at)| **at < view.high_watermark)?;
+        let high = view.high_watermark;
+        let sentence =
+            format!("request {request} waits for what is behind {beyond}; {high} is readable");
+        Some(("lost-wakeup", sentence))
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.appends.clear();
+        self.readers.clear();
+    }
+}
