@@ -4,6 +4,7 @@
 //! What may be lost is in one table (`promise`); no checker decides it by itself.
 
 pub mod append_time;
+pub mod dense;
 pub mod duplicates;
 pub mod invented;
 pub mod order;
@@ -13,6 +14,7 @@ pub mod survival;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use self::dense::{ByValue, Dense};
 use crate::history::{Call, End, History, OperationId, Partition, Producer, Value};
 use crate::plan::{Acks, Flush, Plan};
 
@@ -100,7 +102,7 @@ pub struct FinalLog {
     /// The high watermark.
     pub end: i64,
     /// By offset; `None` for bytes that nobody wrote.
-    pub records: BTreeMap<i64, Option<Value>>,
+    pub records: Dense<Option<Value>>,
 }
 
 /// A history, sorted for the checkers.
@@ -110,7 +112,7 @@ pub struct Evidence<'a> {
     pub plan: &'a Plan,
     pub struck: Struck,
     /// Which append wrote a value.
-    pub writers: BTreeMap<Value, OperationId>,
+    pub writers: ByValue<OperationId>,
     pub appends: BTreeMap<Partition, Vec<Append<'a>>>,
     /// Only partitions whose final reading came to its end.
     pub finals: BTreeMap<Partition, FinalLog>,
@@ -122,14 +124,16 @@ impl<'a> Evidence<'a> {
             history,
             plan,
             struck,
-            writers: BTreeMap::new(),
+            writers: ByValue::default(),
             appends: BTreeMap::new(),
             finals: BTreeMap::new(),
         };
         for (place, operation) in history.operations.iter().enumerate() {
             if let Call::Append { partition, values, acks, producer, attempts } = &operation.call {
                 let id = OperationId(place);
-                evidence.writers.extend(values.iter().map(|value| (*value, id)));
+                for value in values {
+                    evidence.writers.or_insert(*value, id);
+                }
                 let (acks, producer, attempts) = (*acks, *producer, *attempts);
                 let append = Append { id, values, acks, producer, attempts };
                 evidence.appends.entry(*partition).or_default().push(append);
@@ -150,12 +154,13 @@ impl<'a> Evidence<'a> {
             let log = self.finals.entry(*partition).or_default();
             log.start = log.start.max(*log_start);
             log.end = log.end.max(*high_watermark);
-            log.records.extend(records.iter().map(|seen| (seen.offset, seen.value)));
+            for seen in records {
+                log.records.insert(seen.offset, seen.value);
+            }
         }
         // A reading that did not come to its end says nothing about what is missing.
         self.finals.retain(|_, log| {
-            log.start >= log.end
-                || log.records.last_key_value().map(|last| last.0 + 1) == Some(log.end)
+            log.start >= log.end || log.records.last().map(|last| last + 1) == Some(log.end)
         });
     }
 

@@ -24,7 +24,7 @@ fn judge(
     let Some(value) = seen.value else {
         return Some(("invented", format!("bytes at {offset} that nobody wrote")));
     };
-    let Some(writer) = evidence.writers.get(&value) else {
+    let Some(writer) = evidence.writers.get(value) else {
         return Some(("invented", format!("{value:x} at {offset}, which nobody wrote")));
     };
     let operation = &evidence.history.operations[writer.0];

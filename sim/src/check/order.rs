@@ -1,10 +1,9 @@
 //! Order: one offset holds one value, whoever looks; what was acknowledged earlier stands earlier;
 //! one producer's batches stand in the order of their sequence numbers; a batch stands together.
 
-use std::collections::BTreeMap;
-
 use quorate_core::time::Instant;
 
+use super::dense::{ByValue, Dense};
 use super::{Evidence, FinalLog, Violation, blame};
 use crate::history::{Partition, Value};
 
@@ -23,9 +22,9 @@ pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
 }
 
 fn offsets_agree(evidence: &Evidence<'_>, partition: Partition, violations: &mut Vec<Violation>) {
-    let mut holds: BTreeMap<i64, Value> = BTreeMap::new();
+    let mut holds: Dense<Value> = Dense::default();
     let mut see = |offset: i64, value: Value, operation: usize| {
-        let first = *holds.entry(offset).or_insert(value);
+        let first = *holds.or_insert(offset, value);
         if first != value {
             let sentence =
                 format!("offset {offset} held {first:x}; operation {operation} saw {value:x}");
@@ -86,10 +85,10 @@ fn sequences_rise(
     log: &FinalLog,
     violations: &mut Vec<Violation>,
 ) {
-    let mut places: BTreeMap<Value, i64> = BTreeMap::new();
-    for (offset, value) in &log.records {
+    let mut places: ByValue<i64> = ByValue::default();
+    for (offset, value) in log.records.iter() {
         if let Some(value) = value {
-            places.entry(*value).or_insert(*offset);
+            places.or_insert(*value, offset);
         }
     }
     let mut found: Vec<_> = evidence.appends.get(&partition).into_iter().flatten().collect();
@@ -97,7 +96,7 @@ fn sequences_rise(
     let mut last: Option<(i64, i16, i64)> = None;
     for append in found {
         let Some(producer) = append.producer else { continue };
-        let Some(offset) = append.values.first().and_then(|value| places.get(value)) else {
+        let Some(offset) = append.values.first().and_then(|value| places.get(*value)) else {
             continue;
         };
         if let Some((id, epoch, before)) = last
@@ -120,9 +119,9 @@ fn batches_stand_together(
     log: &FinalLog,
     violations: &mut Vec<Violation>,
 ) {
-    for (offset, value) in &log.records {
+    for (offset, value) in log.records.iter() {
         let Some(value) = value else { continue };
-        let Some(writer) = evidence.writers.get(value) else { continue };
+        let Some(writer) = evidence.writers.get(*value) else { continue };
         let appends = evidence.appends.get(&partition).map_or(&[][..], Vec::as_slice);
         let Ok(found) = appends.binary_search_by_key(writer, |append| append.id) else {
             continue;
@@ -131,7 +130,7 @@ fn batches_stand_together(
         let Some(place) = values.iter().position(|other| other == value) else { continue };
         let base = offset - place as i64;
         for (at, wanted) in (base..).zip(values) {
-            if at >= log.start && log.records.get(&at) != Some(&Some(*wanted)) {
+            if at >= log.start && log.records.get(at) != Some(&Some(*wanted)) {
                 let sentence = format!("{value:x} stands at {offset} without {wanted:x} at {at}");
                 blame(violations, "torn-batch", partition, sentence);
                 return;

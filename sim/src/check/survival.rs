@@ -28,7 +28,7 @@ fn acknowledged_survives(
             if offset < log.start {
                 continue;
             }
-            let found = log.records.get(&offset);
+            let found = log.records.get(offset);
             if found != Some(&Some(*value)) {
                 let found =
                     found.map_or_else(|| "nothing".to_owned(), |found| format!("{found:x?}"));
@@ -50,7 +50,7 @@ fn read_survives(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
             continue;
         }
         for seen in reading.records {
-            if seen.offset >= log.start && log.records.get(&seen.offset) != Some(&seen.value) {
+            if seen.offset >= log.start && log.records.get(seen.offset) != Some(&seen.value) {
                 let sentence = format!(
                     "operation {} read {:x?} at {}; it is not there at the end (the log is {}..{})",
                     reading.id.0, seen.value, seen.offset, log.start, log.end
@@ -63,7 +63,7 @@ fn read_survives(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
 
 /// Between its start and its end, the log has no hole.
 fn final_is_whole(partition: Partition, log: &FinalLog, violations: &mut Vec<Violation>) {
-    let hole = (log.start..log.end).find(|offset| !log.records.contains_key(offset));
+    let hole = (log.start..log.end).find(|offset| log.records.get(*offset).is_none());
     if let Some(hole) = hole {
         let sentence = format!("the log is {}..{}, but has no record {hole}", log.start, log.end);
         blame(violations, "hole", partition, sentence);

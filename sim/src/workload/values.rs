@@ -17,22 +17,36 @@ pub fn value(writer: u32, bytes: u64, count: u64) -> Value {
     u64::from(writer) << 56 | bytes << 40 | count
 }
 
-/// The bytes of a record's value.
-fn bytes_of(value: Value) -> Vec<u8> {
+/// The noise that fills a record's value, and how many bytes the value has.
+fn noise_of(value: Value) -> ([u8; FEWEST_BYTES], usize) {
     let bytes = usize::from((value >> 40) as u16).max(FEWEST_BYTES);
-    let noise = value.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
-    let mut out = Vec::with_capacity(bytes);
+    (value.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), bytes)
+}
+
+/// Puts the bytes of a record's value.
+fn put_bytes_of(value: Value, out: &mut Vec<u8>) {
+    let (noise, bytes) = noise_of(value);
     out.extend_from_slice(&value.to_be_bytes());
-    out.extend(noise.iter().cycle().take(bytes - FEWEST_BYTES));
-    out
+    while out.len() + FEWEST_BYTES <= bytes {
+        out.extend_from_slice(&noise);
+    }
+    out.extend_from_slice(&noise[..bytes - out.len()]);
+}
+
+/// Whether these are the bytes of a record's value.
+fn are_bytes_of(value: Value, found: &[u8]) -> bool {
+    let (noise, bytes) = noise_of(value);
+    found.len() == bytes
+        && found[..FEWEST_BYTES] == value.to_be_bytes()
+        && found[FEWEST_BYTES..].chunks(FEWEST_BYTES).all(|part| *part == noise[..part.len()])
 }
 
 /// Null, empty, and something.
-fn key_of(value: Value) -> Option<Vec<u8>> {
+fn key_of(value: Value, bytes: &[u8; 8]) -> Option<&[u8]> {
     match value % 3 {
         0 => None,
-        1 => Some(Vec::new()),
-        _ => Some(value.to_be_bytes()[4..].to_vec()),
+        1 => Some(&[]),
+        _ => Some(&bytes[4..]),
     }
 }
 
@@ -58,10 +72,13 @@ pub fn batch(
         let (id, epoch) = (ProducerId(producer.id), ProducerEpoch(producer.epoch));
         builder = builder.producer(id, epoch, producer.sequence);
     }
+    let mut bytes = Vec::new();
     for value in values {
-        let key = key_of(*value);
+        bytes.clear();
+        put_bytes_of(*value, &mut bytes);
+        let name = value.to_be_bytes();
         let headers = headers_of(*value).iter().copied();
-        builder.append(timestamp, key.as_deref(), Some(&bytes_of(*value)), headers);
+        builder.append(timestamp, key_of(*value, &name), Some(&bytes), headers);
     }
     builder.build()
 }
@@ -70,8 +87,8 @@ pub fn batch(
 fn read(record: &Record<'_>) -> Option<Value> {
     let bytes = record.value?;
     let value = Value::from_be_bytes(*bytes.first_chunk()?);
-    let same = bytes == bytes_of(value)
-        && record.key == key_of(value).as_deref()
+    let same = are_bytes_of(value, bytes)
+        && record.key == key_of(value, &value.to_be_bytes())
         && record.headers.clone().eq(headers_of(value).iter().copied());
     same.then_some(value)
 }
