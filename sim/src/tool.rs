@@ -1,6 +1,8 @@
 //! The command line of the simulator: what it is asked, and what it says with its exit code.
 
 #[cfg(madsim)]
+mod bench;
+#[cfg(madsim)]
 mod campaign;
 #[cfg(madsim)]
 mod single;
@@ -75,6 +77,12 @@ pub enum Command {
     },
     /// Run every plan that once found a bug, in both worlds.
     Corpus,
+    /// Measure how fast the worlds are, on one core.
+    Bench {
+        /// For example 0..40.
+        #[arg(long, value_parser = parse_seeds, default_value = "0..40")]
+        seeds: Range<u64>,
+    },
     /// Plant known bugs, and see whether the checkers notice.
     Zoo {
         /// Only this one.
@@ -153,6 +161,7 @@ pub fn main() -> std::process::ExitCode {
         Command::Campaign { seeds, time, jobs, how } => campaign::run(seeds, time, jobs, &how),
         Command::Replay { file, how, trace } => single::replay(&file, &how, trace),
         Command::Corpus => single::corpus(),
+        Command::Bench { seeds } => bench::run(seeds),
         Command::Zoo { mutant, budget } => zoo::run(mutant.as_deref(), budget),
     };
     code.into()

@@ -41,7 +41,7 @@ pub(super) fn run(seed: u64, how: &How, twice: bool, trace: Option<Trace>) -> u8
 }
 
 fn options(how: &How, sink: Sink) -> Options {
-    Options { mutant: how.mutant.clone(), sink }
+    Options { mutant: how.mutant.clone(), sink, ..Options::default() }
 }
 
 fn run_one(plan: &Plan, how: &How, trace: Option<Trace>) -> Report {
