@@ -5,6 +5,7 @@ pub mod interface;
 pub mod isr;
 mod leader;
 pub mod leader_epochs;
+pub mod message;
 pub mod producers;
 mod readers;
 pub mod recovered;
@@ -154,6 +155,7 @@ impl Replica {
             last_stable: self.high_watermark,
             end: self.log.end,
             max_timestamp: self.log.max_timestamp,
+            is_settling: false,
         }
     }
 
@@ -439,6 +441,12 @@ impl Machine for Replica {
             Input::WriteFailed { write } => self.on_write_failed(write, effects),
             Input::Close { request } => self.on_close(request, effects),
             Input::Tick => self.on_tick(now, effects),
+            Input::Registered { .. }
+            | Input::Message { .. }
+            | Input::Connected { .. }
+            | Input::LogRead { .. }
+            | Input::Truncated { .. }
+            | Input::ProposalRefused { .. } => {}
         }
         self.publish(from, effects);
         assert!(

@@ -16,7 +16,7 @@ use self::route::{Internal, Key, Work};
 use crate::batch::Batch;
 use crate::controller::Controller;
 use crate::group::Groups;
-use crate::id::{LeaderEpoch, NodeId, PartitionId, RequestId};
+use crate::id::{LeaderEpoch, NodeEpoch, NodeId, PartitionId, RequestId};
 use crate::machine::Machine;
 use crate::partition::Replica;
 use crate::rng::Rng;
@@ -27,6 +27,8 @@ use crate::{controller, group, partition};
 #[derive(Debug)]
 pub struct Shard {
     id: NodeId,
+    /// Told to each partition that is opened.
+    node_epoch: Option<NodeEpoch>,
     limits: Limits,
     rng: Rng,
     partitions: BTreeMap<PartitionId, Slot>,
@@ -63,6 +65,7 @@ impl Shard {
         limits.controller.check();
         Self {
             id,
+            node_epoch: None,
             limits,
             rng: Rng::new(seed),
             partitions: BTreeMap::new(),
@@ -115,7 +118,19 @@ impl Shard {
             }
         }
         // The first step publishes what there is to read.
-        self.work.push_back(Work::Partition(partition, Replica::TICK));
+        let first = match self.node_epoch {
+            Some(node_epoch) => partition::interface::Input::Registered { node_epoch },
+            None => Replica::TICK,
+        };
+        self.work.push_back(Work::Partition(partition, first));
+    }
+
+    fn on_registered(&mut self, node_epoch: NodeEpoch) {
+        self.node_epoch = Some(node_epoch);
+        for &partition in self.partitions.keys() {
+            let input = partition::interface::Input::Registered { node_epoch };
+            self.work.push_back(Work::Partition(partition, input));
+        }
     }
 
     fn on_drop(&mut self, partition: PartitionId, effects: &mut Vec<Effect>) {
@@ -219,6 +234,7 @@ impl Machine for Shard {
                 self.work.push_back(Work::Group(coordinator, input));
             }
             Input::Controller(input) => self.work.push_back(Work::Controller(input)),
+            Input::Registered { node_epoch } => self.on_registered(node_epoch),
             Input::Tick => self.on_tick(now),
         }
         while let Some(work) = self.work.pop_front() {

@@ -157,6 +157,7 @@ impl Walk {
                     self.told_start = view.log_start;
                 }
                 Effect::Halt { reason } => panic!("{reason:?}"),
+                other => panic!("one replica has nobody to turn to: {other:?}"),
             }
         }
         self.effects = effects;

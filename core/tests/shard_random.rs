@@ -191,6 +191,9 @@ impl Walk {
                 }
                 Effect::Publish { .. } | Effect::Replay { .. } => {}
                 Effect::Halt { reason, .. } => panic!("{reason:?}"),
+                Effect::Send { .. } | Effect::ReadLog { .. } | Effect::Propose { .. } => {
+                    panic!("one replica has nobody to turn to: {effect:?}")
+                }
             }
         }
         if let Some(controller) = self.shard.controller() {

@@ -248,6 +248,13 @@ impl Driver {
                 Effect::Halt { partition, reason } => {
                     self.around.halt.halt(&format!("partition {partition}: {reason:?}"));
                 }
+                // A node gives each partition one replica, itself: there is nobody to send to, to
+                // read for, or to agree with. They are performed once nodes know one another.
+                Effect::Send { partition, .. }
+                | Effect::ReadLog { partition, .. }
+                | Effect::Propose { partition, .. } => {
+                    unreachable!("partition {partition} has one replica, and speaks to another")
+                }
             }
         }
         self.effects = effects;

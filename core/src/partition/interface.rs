@@ -5,9 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+pub use super::message::{
+    Follow, InSyncChange, Lead, Message, ProposalProblem, Replicate, Replicated,
+};
+use super::recovered::Recovered;
 use crate::batch::{Batch, Levels};
 use crate::id::{
-    LeaderEpoch, NodeId, Offset, PartitionEpoch, ProducerEpoch, ProducerId, RequestId, WriteId,
+    LeaderEpoch, NodeEpoch, NodeId, Offset, PartitionEpoch, ProducerEpoch, ProducerId, RequestId,
+    WriteId,
 };
 use crate::time::{Instant, Timestamp};
 
@@ -92,6 +97,51 @@ pub struct Limits {
     pub waiting_max: usize,
     /// A wall clock that moves so much more or less than the monotonic one has jumped.
     pub clock_jump_min: Duration,
+    pub replication: ReplicationLimits,
+}
+
+/// Bounds and habits between the replicas of a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicationLimits {
+    /// How long a follower waits for its leader's answer before it asks again; up to 16 times as
+    /// long while none comes.
+    pub follow_retry: Duration,
+    /// `replica.lag.time.max.ms`: who has not had all of the leader's log for so long leaves the
+    /// in-sync set.
+    pub lag_time_max: Duration,
+    /// Bytes on their way to one follower, not yet written there; one message at least.
+    pub window_bytes: usize,
+    /// Bytes of batches in one message; one batch at least.
+    pub message_bytes_max: usize,
+    /// Bytes of written batches that are kept in memory for followers that are a little behind.
+    pub tail_bytes_max: usize,
+    /// How long a leader waits for word of a follower that owes it some before it asks; up to 16
+    /// times as long while none comes.
+    pub ask_after: Duration,
+    /// How long a leader waits for a batch to carry the new high watermark before it sends it
+    /// alone.
+    pub watermark_delay: Duration,
+    /// How long a leader waits before it proposes a change of the in-sync set again; up to 16
+    /// times as long while it is refused.
+    pub proposal_retry: Duration,
+    /// Leader epochs told in one `Lead`.
+    pub epochs_max: usize,
+}
+
+impl Default for ReplicationLimits {
+    fn default() -> Self {
+        Self {
+            follow_retry: Duration::from_millis(250),
+            lag_time_max: Duration::from_secs(10),
+            window_bytes: 4 << 20,
+            message_bytes_max: 1 << 20,
+            tail_bytes_max: 1 << 20,
+            ask_after: Duration::from_millis(500),
+            watermark_delay: Duration::from_millis(3),
+            proposal_retry: Duration::from_millis(250),
+            epochs_max: 1000,
+        }
+    }
 }
 
 impl Limits {
@@ -102,6 +152,10 @@ impl Limits {
         assert!(!self.producer_check_interval.is_zero(), "{self:?}");
         assert!(self.producer_expiration_short <= self.producer_expiration, "{self:?}");
         assert!(self.producers_max > 0 && self.waiting_max > 0, "{self:?}");
+        let replication = &self.replication;
+        let waits = [replication.follow_retry, replication.ask_after, replication.proposal_retry];
+        assert!(waits.iter().all(|wait| !wait.is_zero()), "{self:?}");
+        assert!(!replication.watermark_delay.is_zero() && replication.epochs_max > 0, "{self:?}");
     }
 }
 
@@ -115,6 +169,7 @@ impl Default for Limits {
             retention_check_interval: Duration::from_secs(300),
             waiting_max: 100_000,
             clock_jump_min: Duration::from_secs(60),
+            replication: ReplicationLimits::default(),
         }
     }
 }
@@ -191,6 +246,39 @@ pub enum Input {
     Close {
         request: RequestId,
     },
+    /// The node is registered, and has applied all that the controller decided before. Until then
+    /// a replica of several neither leads nor follows: the assignment it knows may be of an
+    /// earlier life, in whose epoch it has written what this life does not remember.
+    Registered {
+        node_epoch: NodeEpoch,
+    },
+    /// From the replica on node `from`. The batches in it have passed `Batch::verify`.
+    Message {
+        from: NodeId,
+        message: Message,
+    },
+    /// There is a new connection to `peer`: what was sent before may be lost.
+    Connected {
+        peer: NodeId,
+    },
+    /// The answer to `Effect::ReadLog`: whole batches in order, the first one that which holds
+    /// `from`, or what comes behind it. None at all: it could not be read now.
+    LogRead {
+        to: NodeId,
+        from: Offset,
+        entries: Vec<(Batch, Levels)>,
+    },
+    /// The answer to `TruncateTo` or `ResetTo`, in place of `Written`: all writes up to `write`
+    /// are done, and this is what the log is now.
+    Truncated {
+        write: WriteId,
+        recovered: Box<Recovered>,
+    },
+    /// The controller did not change the in-sync set as was proposed for `partition_epoch`.
+    ProposalRefused {
+        partition_epoch: PartitionEpoch,
+        problem: ProposalProblem,
+    },
     Tick,
 }
 
@@ -208,6 +296,12 @@ impl Input {
             | Self::Cancelled { .. }
             | Self::Written { .. }
             | Self::WriteFailed { .. }
+            | Self::Registered { .. }
+            | Self::Message { .. }
+            | Self::Connected { .. }
+            | Self::LogRead { .. }
+            | Self::Truncated { .. }
+            | Self::ProposalRefused { .. }
             | Self::Tick => None,
         }
     }
@@ -245,6 +339,15 @@ pub enum Effect {
     Publish(ReadView),
     /// This node must not go on: its disk lies.
     Halt { reason: HaltReason },
+    /// To the replica on node `to`. May be lost.
+    Send { to: NodeId, message: Message },
+    /// Read batches of this log from the one that holds `from` on, those that end at or below
+    /// `up_to`, `bytes_max` of them but one at least, for the follower `to`. Answered by
+    /// `LogRead`, always; behind everything that hastens.
+    ReadLog { to: NodeId, from: Offset, up_to: Offset, bytes_max: usize },
+    /// Ask the controller to change the in-sync set. Answered by a newer `Assigned` or by
+    /// `ProposalRefused`; proposed again if neither comes.
+    Propose(InSyncChange),
 }
 
 /// One change of a log. Storage obeys; it decides nothing.
@@ -260,6 +363,22 @@ pub enum LogOp {
     DeleteBefore { offset: Offset },
     /// A clean shutdown: `snapshot` is the state at the end of the log.
     Checkpoint { snapshot: Bytes },
+    /// Batches that reach beyond `offset` are cut off, after they were set aside where a human
+    /// finds them (set aside, sync, cut; the same again after a crash in between changes nothing).
+    /// Snapshots of what is cut go too. Answered by `Truncated` with the rebuilt state.
+    TruncateTo { offset: Offset, reason: Parted },
+    /// Everything goes, files and snapshots; the log is empty and both starts and ends at
+    /// `offset`. What parted from the leader's log was cut off before. Answered by `Truncated`.
+    ResetTo { offset: Offset },
+}
+
+/// Why a log's end is cut off: another leader's log parts from it there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parted {
+    pub leader: NodeId,
+    pub leader_epoch: LeaderEpoch,
+    /// Where the log ended before.
+    pub end: Offset,
 }
 
 /// What a reader may see, published by the machine, read without asking it.
@@ -277,6 +396,9 @@ pub struct ReadView {
     /// Larger than every timestamp below it would be wrong to trust across deletion; it is the
     /// largest ever appended, `Timestamp::NONE` if none.
     pub max_timestamp: Timestamp,
+    /// A new leader that does not know yet how far its predecessor had committed: an answer that
+    /// depends on the high watermark is `OFFSET_NOT_AVAILABLE`. KIP-207.
+    pub is_settling: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -315,6 +437,10 @@ pub enum Refusal {
     TimedOut,
     /// `NOT_ENOUGH_REPLICAS`.
     NotEnoughReplicas,
+    /// `NOT_ENOUGH_REPLICAS_AFTER_APPEND`: committed, but by fewer copies than were asked for.
+    NotEnoughReplicasAfterAppend,
+    /// `OFFSET_NOT_AVAILABLE`: a new leader does not know yet what is committed. KIP-207.
+    NotYetKnown,
     /// `THROTTLING_QUOTA_EXCEEDED`: a table is at its limit. Nothing was written.
     Busy,
     /// `POLICY_VIOLATION`: records of a topic that is only compacted cannot be deleted by offset.

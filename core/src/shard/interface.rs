@@ -3,11 +3,11 @@
 
 use crate::batch::Batch;
 use crate::group::interface::GroupLimits;
-use crate::id::{PartitionId, RequestId, WriteId};
+use crate::id::{NodeEpoch, NodeId, Offset, PartitionId, RequestId, WriteId};
 use crate::metadata::Record;
 use crate::partition::Recovered;
 use crate::partition::interface::{
-    Assignment, Flush, HaltReason, LogOp, PartitionConfig, ReadView,
+    Assignment, Flush, HaltReason, InSyncChange, LogOp, Message, PartitionConfig, ReadView,
 };
 use crate::{controller, group, partition};
 
@@ -65,6 +65,10 @@ pub enum Input {
         input: group::interface::Input,
     },
     Controller(controller::interface::Input),
+    /// The node is registered: every partition here, and each opened later, is told.
+    Registered {
+        node_epoch: NodeEpoch,
+    },
     Tick,
 }
 
@@ -92,6 +96,13 @@ pub enum Effect {
     Replay { partition: PartitionId },
     /// This node must not go on: its disk lies.
     Halt { partition: PartitionId, reason: HaltReason },
+    /// To the partition's replica on node `to`. May be lost.
+    Send { partition: PartitionId, to: NodeId, message: Message },
+    /// Read the partition's log for the follower `to`, as
+    /// `partition::interface::Effect::ReadLog` says; answered by its `LogRead`.
+    ReadLog { partition: PartitionId, to: NodeId, from: Offset, up_to: Offset, bytes_max: usize },
+    /// Ask the controller to change the partition's in-sync set.
+    Propose { partition: PartitionId, change: InSyncChange },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

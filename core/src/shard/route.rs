@@ -114,6 +114,11 @@ impl Shard {
             Asked::Write { write, op, flush } => Effect::Write { partition, write, op, flush },
             Asked::Publish(view) => Effect::Publish { partition, view },
             Asked::Halt { reason } => Effect::Halt { partition, reason },
+            Asked::Send { to, message } => Effect::Send { partition, to, message },
+            Asked::ReadLog { to, from, up_to, bytes_max } => {
+                Effect::ReadLog { partition, to, from, up_to, bytes_max }
+            }
+            Asked::Propose(change) => Effect::Propose { partition, change },
             Asked::Reply { request, outcome } if request.0 < INTERNAL_REQUESTS => {
                 Effect::Reply { request, outcome: Outcome::Partition(outcome) }
             }

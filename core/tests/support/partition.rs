@@ -98,6 +98,7 @@ impl PartitionStage {
                 if same == before { Ok(()) } else { writeln!(out, "{}", show_view(view)) }
             }
             Effect::Halt { reason } => writeln!(out, "halt {reason:?}"),
+            other => panic!("one replica has nobody to turn to: {other:?}"),
         };
     }
 
@@ -318,6 +319,8 @@ pub(crate) fn show_op(write: WriteId, op: &LogOp) -> String {
         LogOp::Roll { base, .. } => format!("roll w{write} base={base}"),
         LogOp::DeleteBefore { offset } => format!("delete-before w{write} {offset}"),
         LogOp::Checkpoint { .. } => format!("checkpoint w{write}"),
+        LogOp::TruncateTo { offset, .. } => format!("truncate-to w{write} {offset}"),
+        LogOp::ResetTo { offset } => format!("reset-to w{write} {offset}"),
     }
 }
 

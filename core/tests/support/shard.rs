@@ -96,6 +96,7 @@ impl ShardStage {
             Effect::Halt { partition, reason } => {
                 writeln!(out, "{} halt {reason:?}", name(*partition))
             }
+            other => panic!("one replica has nobody to turn to: {other:?}"),
         };
     }
 

@@ -224,6 +224,9 @@ impl Twin {
                 self.starts.push((write, *offset));
             }
             LogOp::Checkpoint { .. } => {}
+            LogOp::TruncateTo { .. } | LogOp::ResetTo { .. } => {
+                panic!("one replica has nobody to part from: {op:?}")
+            }
         }
     }
 

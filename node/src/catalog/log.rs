@@ -39,6 +39,7 @@ impl LogHandle {
             last_stable: opened_with.0,
             end: opened_with.0,
             max_timestamp: quorate_core::time::Timestamp::NONE,
+            is_settling: false,
         };
         Self { partition, shard, reader, opened_with, view: Mutex::new(view) }
     }

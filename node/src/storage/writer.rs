@@ -225,6 +225,10 @@ impl Writer {
                 self.group.sync_first.insert(partition);
                 self.segments.snapshot_at_end(writing, &snapshot).await
             }
+            LogOp::TruncateTo { offset, .. } | LogOp::ResetTo { offset } => {
+                let why = format!("this build cannot cut the log of {partition} back to {offset}");
+                Err(io::Error::new(io::ErrorKind::Unsupported, why))
+            }
         };
         match done {
             Ok(()) => self.group.join(partition, write),

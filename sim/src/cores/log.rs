@@ -212,6 +212,9 @@ fn apply(state: &mut Recovered, op: &LogOp, compare_every: Option<i64>) {
             }
         }
         LogOp::DeleteBefore { offset } => state.delete_before(*offset),
+        LogOp::TruncateTo { .. } | LogOp::ResetTo { .. } => {
+            unreachable!("one replica has nobody to part from: {op:?}")
+        }
         LogOp::Checkpoint { snapshot } => {
             let snapshot = Recovered::from_snapshot(snapshot).expect("a good snapshot");
             same(state, &snapshot, "a checkpoint");

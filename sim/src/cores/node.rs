@@ -241,6 +241,10 @@ impl CoreNode {
                 self.slots[place].view = Some(view);
             }
             Effect::Halt { reason, .. } => self.halted = Some(format!("{reason:?}")),
+            // Each partition has one replica here.
+            Effect::Send { .. } | Effect::ReadLog { .. } | Effect::Propose { .. } => {
+                unreachable!("one node, and it speaks to another: {effect:?}")
+            }
             Effect::Reply { .. } | Effect::Committed(_) | Effect::Replay { .. } => {}
         }
     }

@@ -17,6 +17,8 @@ impl From<&PartitionRefusal> for Code {
             PartitionRefusal::OffsetOutOfRange { .. } => Self::OffsetOutOfRange,
             PartitionRefusal::TimedOut => Self::RequestTimedOut,
             PartitionRefusal::NotEnoughReplicas => Self::NotEnoughReplicas,
+            PartitionRefusal::NotEnoughReplicasAfterAppend => Self::NotEnoughReplicasAfterAppend,
+            PartitionRefusal::NotYetKnown => Self::OffsetNotAvailable,
             // Kafka has no word for "busy" in a produce response; this one is tried again
             // without a look at the metadata.
             PartitionRefusal::Busy => Self::ThrottlingQuotaExceeded,
