@@ -36,6 +36,9 @@ use crate::{mutant, reached};
 /// `offsets.retention.check.interval.ms`.
 pub const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
 
+/// A wall clock that moves so much more or less than the monotonic one has jumped.
+const CLOCK_JUMP_MIN: Duration = Duration::from_secs(60);
+
 /// A step that comes so long after a deadline shows that this node itself was paused. It blames
 /// nobody for a silence that may have been its own.
 pub const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -453,7 +456,12 @@ impl Groups {
         }
         if expiry <= now.monotonic {
             self.role = Role::Leading { since, expiry: now.monotonic + EXPIRY_INTERVAL };
-            // A wall clock that jumps ahead must not make anything old.
+            // A wall clock that jumps ahead, or is wrong at the start, must not make anything old.
+            let mut clock = self.limits.wall_clock;
+            clock.observe(now, CLOCK_JUMP_MIN);
+            if !clock.is_trusted() {
+                return;
+            }
             let passed = now.monotonic.saturating_since(since.monotonic).as_millis();
             let passed = i64::try_from(passed).unwrap_or(i64::MAX);
             let today = now.wall.min(Timestamp(since.wall.0.saturating_add(passed)));

@@ -112,6 +112,7 @@ impl Replica {
         let high_watermark = in_sync.high_watermark().map_or(start, |high| high.max(start));
         Self {
             id,
+            wall_clock: limits.wall_clock,
             limits,
             config,
             assignment,
@@ -125,7 +126,6 @@ impl Replica {
             high_watermark,
             waiting: Waiting::default(),
             readable: Readable::new(end),
-            wall_clock: WallClock::default(),
             active_since: Instant::ZERO,
             retention_at: None,
             expiry_at: None,
@@ -181,7 +181,9 @@ impl Replica {
 
     /// The first step of a life: what the log could not say counts from now.
     fn begin(&mut self, now: Now) {
-        self.log.producers.date(now.wall);
+        if self.wall_clock.is_trusted() {
+            self.log.producers.date(now.wall);
+        }
         self.active_since = now.monotonic;
         self.plan_expiry(now);
         self.plan_retention(now, Duration::ZERO);

@@ -187,6 +187,15 @@ settings! {
         partitions_max: usize = 100_000, within 1, 10_000_000;
     }
 
+    /// Whether the wall clock is believed. While it is not, nothing is deleted by age.
+    clock: ClockSettings {
+        /// The longest that a stopped node may have been away. A start whose wall clock is further
+        /// ahead, or behind, is not believed until the clock is put right or a human vouches.
+        away_max: Duration = 3 * DAY, time_within Duration::ZERO, 3660 * DAY;
+        /// A human vouches for the wall clock as it is at this start.
+        trusted: bool = false;
+    }
+
     /// Consumer groups.
     group: GroupSettings {
         /// The shortest session (`group.min.session.timeout.ms`).

@@ -13,3 +13,4 @@ mod catalog;
 mod driver;
 mod halt;
 mod listener;
+mod timekeeper;

@@ -30,10 +30,12 @@ use quorate_core::partition::Recovered;
 use quorate_core::segment::checkpoint::{Mark, Marks};
 use quorate_core::segment::journal::JournalId;
 use quorate_core::segment::{directory_name, parse_directory_name};
+use quorate_core::time::Timestamp;
 use quorate_core::{mutant, reached};
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::config::{ConfigError, Identity, StorageConfig};
+pub use self::directory::Believed;
 use self::directory::{JOURNAL, LOGS};
 pub use self::error::{LogError, ReadError, Rot, StorageError};
 use self::files::Files;
@@ -63,6 +65,8 @@ pub struct OpenReport {
     pub rot: Vec<Rot>,
     /// Logs on the disk.
     pub logs: usize,
+    /// What the last life knew of the wall clock: see `Storage::believe`.
+    pub believed: Believed,
 }
 
 /// What the writer, the readers and recovery have in common.
@@ -153,6 +157,7 @@ impl Storage {
             bytes_replayed: 0,
             rot: Vec::new(),
             logs: 0,
+            believed: directory::read_believed(&*shared.disk, &data).await?,
         };
         let journal_files = replay::open_files(&shared).await?;
         let next = if report.clean {
@@ -258,6 +263,23 @@ impl Storage {
     /// `Stopped` if a write or sync failed before.
     pub async fn close(&self) -> Result<(), StorageError> {
         self.ask(|done| Command::Close { done }).await
+    }
+
+    /// Writes down durably that it is at least `at` o'clock, for the next start to compare its
+    /// wall clock with (docs/decisions/0060). To be called from time to time, by one task, while
+    /// the wall clock is believed.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written; the node must halt then, as after any failed write.
+    pub async fn believe(&self, at: Timestamp) -> Result<(), StorageError> {
+        let data = &self.shared.config.directory;
+        if self.shared.config.ephemeral {
+            return Ok(());
+        }
+        let written = directory::write_believed(&*self.shared.disk, data, at).await;
+        reached!("believed-time-written");
+        written.map_err(StorageError::io("writing the last believed time", data))
     }
 
     /// Bytes that may still be written.

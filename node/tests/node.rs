@@ -1,5 +1,7 @@
 //! A node on loopback, asked through our own client: what a first user does.
 
+#[path = "node/clocks.rs"]
+mod clocks;
 #[path = "node/connections.rs"]
 mod connections;
 #[path = "node/house.rs"]

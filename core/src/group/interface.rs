@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use crate::batch::Batch;
 use crate::id::{LeaderEpoch, Offset, RequestId};
+use crate::partition::retention::WallClock;
 
 /// Bounds and habits of the coordinator, in Kafka's names. Checked by the node at its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct GroupLimits {
     pub offsets_retention: Duration,
     /// Requests that wait for the log or for other members.
     pub waiting_max: usize,
+    /// What is known of the wall clock at the start of the node's life.
+    pub wall_clock: WallClock,
 }
 
 impl Default for GroupLimits {
@@ -50,6 +53,7 @@ impl Default for GroupLimits {
             offset_metadata_bytes_max: 4096,
             offsets_retention: Duration::from_secs(7 * 24 * 3600),
             waiting_max: 100_000,
+            wall_clock: WallClock::default(),
         }
     }
 }

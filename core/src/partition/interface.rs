@@ -9,6 +9,7 @@ pub use super::message::{
     Follow, InSyncChange, Lead, Message, ProposalProblem, Replicate, Replicated,
 };
 use super::recovered::Recovered;
+use super::retention::WallClock;
 use crate::batch::{Batch, Levels};
 use crate::id::{
     LeaderEpoch, NodeEpoch, NodeId, Offset, PartitionEpoch, ProducerEpoch, ProducerId, RequestId,
@@ -97,6 +98,8 @@ pub struct Limits {
     pub waiting_max: usize,
     /// A wall clock that moves so much more or less than the monotonic one has jumped.
     pub clock_jump_min: Duration,
+    /// What is known of the wall clock at the start of the node's life.
+    pub wall_clock: WallClock,
     pub replication: ReplicationLimits,
 }
 
@@ -170,6 +173,7 @@ impl Default for Limits {
             waiting_max: 100_000,
             clock_jump_min: Duration::from_secs(60),
             replication: ReplicationLimits::default(),
+            wall_clock: WallClock::default(),
         }
     }
 }

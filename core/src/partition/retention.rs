@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::interface::PartitionConfig;
 use super::recovered::{Recovered, SegmentInfo};
 use crate::id::Offset;
-use crate::time::{Now, Timestamp};
+use crate::time::{Instant, Now, Timestamp};
 use crate::{mutant, reached};
 
 /// Where the log may start, given the age of its segments: behind the oldest ones whose largest
@@ -78,17 +78,27 @@ fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Compares the wall clock with the monotonic one. After a jump nothing may be judged by age until
-/// the clock is back where it would be, or a human says that it is right. Ruling: a jump of the
-/// wall clock must not delete data.
-#[derive(Clone, Copy, Debug, Default)]
+/// Compares the wall clock with the monotonic one, and at a start with what the last life believed.
+/// After a jump nothing may be judged by age until the clock is back where it would be, or a human
+/// says that it is right. Ruling: a jump of the wall clock must not delete data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WallClock {
     /// When the clocks last agreed; `None` before the first look.
     agreed: Option<Now>,
+    /// So much more than the monotonic clock tells may have passed since: nobody counted the time
+    /// between two lives.
+    away_max: Duration,
     jumped: bool,
 }
 
 impl WallClock {
+    /// At a start, of which the monotonic clock says `at`: the last life believed that it was
+    /// `believed`, and the node was away for at most `away_max`.
+    pub const fn since(believed: Timestamp, at: Instant, away_max: Duration) -> Self {
+        let agreed = Now { monotonic: at, wall: believed };
+        Self { agreed: Some(agreed), away_max, jumped: false }
+    }
+
     /// Looks at the clocks. They disagree if they moved apart by `jump_min` and a thousandth of
     /// the time since they agreed, which no slewing clock exceeds.
     pub fn observe(&mut self, now: Now, jump_min: Duration) {
@@ -98,13 +108,14 @@ impl WallClock {
         };
         let passed = now.monotonic.saturating_since(agreed.monotonic);
         let wall_passed = now.wall.0.saturating_sub(agreed.wall.0);
-        let apart = wall_passed.saturating_sub(millis(passed)).unsigned_abs();
+        let apart = wall_passed.saturating_sub(millis(passed));
         let allowed = jump_min.saturating_add(passed / 1000);
-        self.jumped = u128::from(apart) > allowed.as_millis();
+        let ahead_max = allowed.saturating_add(self.away_max);
+        self.jumped = apart < -millis(allowed) || apart > millis(ahead_max);
         if self.jumped {
             reached!("wall-clock-jumped");
         } else {
-            self.agreed = Some(now);
+            *self = Self { agreed: Some(now), ..Self::default() };
         }
     }
 
@@ -121,7 +132,6 @@ impl WallClock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Instant;
 
     fn log(segments: &[(i64, u64, i64)], end: i64) -> Recovered {
         let segment = |&(base, bytes, timestamp): &(i64, u64, i64)| SegmentInfo {
@@ -213,5 +223,34 @@ mod tests {
         assert!(clock.is_trusted());
         clock.observe(now(1_000_070, 1_001_920), min);
         assert!(clock.is_trusted(), "1000 s in 11 days is a slow clock");
+    }
+
+    #[test]
+    fn a_start_is_compared_with_what_the_last_life_believed() {
+        let now = |seconds: u64, wall_seconds: i64| Now {
+            monotonic: Instant::from_micros(seconds * 1_000_000),
+            wall: Timestamp(wall_seconds * 1000),
+        };
+        let (min, away) = (Duration::from_secs(60), Duration::from_secs(1000));
+        let start = WallClock::since(Timestamp(50_000_000), Instant::from_micros(7_000_000), away);
+        for (wall, trusted) in [(49_939, false), (49_940, true), (51_060, true), (51_061, false)] {
+            let mut clock = start;
+            clock.observe(now(7, wall), min);
+            assert_eq!(clock.is_trusted(), trusted, "{wall}");
+        }
+        let mut clock = start;
+        clock.observe(now(7, 90_000), min);
+        clock.observe(now(107, 90_100), min);
+        assert!(!clock.is_trusted(), "standing by it does not make it right");
+        clock.observe(now(207, 51_200), min);
+        assert!(clock.is_trusted(), "put right");
+        clock.observe(now(217, 51_300), min);
+        assert!(!clock.is_trusted(), "the time away is over: 90 s in 10 s are a jump");
+        let mut lost = WallClock::since(Timestamp(i64::MAX), Instant::ZERO, away);
+        lost.observe(now(0, 90_000), min);
+        assert!(!lost.is_trusted());
+        lost.trust();
+        lost.observe(now(1, 90_001), min);
+        assert!(lost.is_trusted(), "a human said so");
     }
 }

@@ -12,6 +12,7 @@ use quorate_core::partition::interface::{
     Acks, Assignment, Effect, Flush, Input, Isolation, Limits, LogOp, Outcome, PartitionConfig,
     Produce, ReadView, Refusal, Wait,
 };
+use quorate_core::partition::retention::WallClock;
 use quorate_core::partition::{Recovered, Replica};
 use quorate_core::time::{Instant, Now, Timestamp};
 
@@ -31,6 +32,9 @@ pub(crate) struct PartitionStage {
     assignment: Assignment,
     next_request: u64,
     shown: ReadView,
+    /// What the node would write down: the last wall time that it believed.
+    believed: Timestamp,
+    clock: WallClock,
 }
 
 impl PartitionStage {
@@ -44,6 +48,8 @@ impl PartitionStage {
             assignment: assignment(1, Some(1)),
             next_request: 1,
             shown: ReadView::default(),
+            believed: Timestamp(WALL_START),
+            clock: WallClock::default(),
         }
     }
 
@@ -64,6 +70,7 @@ impl PartitionStage {
     fn step(&mut self, input: Input) -> String {
         let mut effects = Vec::new();
         let now = self.now;
+        self.look();
         let replica = self.replica();
         replica.step(now, input, &mut effects);
         replica.check();
@@ -154,6 +161,15 @@ impl PartitionStage {
         let passed = at.saturating_since(self.now.monotonic).as_millis();
         self.now.monotonic = at;
         self.now.wall.0 += i64::try_from(passed).expect("a script's time");
+        self.look();
+    }
+
+    /// What a node does from time to time.
+    fn look(&mut self) {
+        self.clock.observe(self.now, self.limits.clock_jump_min);
+        if self.clock.is_trusted() {
+            self.believed = self.now.wall;
+        }
     }
 
     fn written(&mut self, count: usize) -> String {
@@ -172,6 +188,14 @@ impl PartitionStage {
         self.replica = None;
         self.now.monotonic = Instant::ZERO;
         self.step(Input::Tick)
+    }
+
+    /// A crash, and a start that knows what the last life believed.
+    fn restart(&mut self, command: &Command<'_>) -> String {
+        let away_max = duration(command.value("away_max").expect("away_max="));
+        self.clock = WallClock::since(self.believed, Instant::ZERO, away_max);
+        self.limits.wall_clock = self.clock;
+        self.crash()
     }
 
     fn configure(&mut self, command: &Command<'_>) {
@@ -255,6 +279,7 @@ impl Stage for PartitionStage {
                 String::new()
             }
             "crash" => self.crash(),
+            "restart" => self.restart(command),
             "status" => format!("{}\n", self.replica()),
             "log" => show_log(self.replica().log()),
             other => panic!("no such command: {other}"),

@@ -9,6 +9,7 @@ use quorate_core::controller::interface::{Input, Outcome, ProblemKind, RegisterN
 use quorate_core::id::{LeaderEpoch, NodeId, PartitionId};
 use quorate_core::metadata::Address;
 use quorate_core::partition::interface::{Assignment, PartitionConfig};
+use quorate_core::partition::retention::WallClock;
 use quorate_core::rng::Rng;
 use quorate_core::shard::Shard;
 use quorate_core::shard::interface::{
@@ -36,6 +37,7 @@ use crate::listener::session::{Limits as SessionLimits, Shared};
 use crate::listener::stop::Stop;
 use crate::metrics::Metrics;
 use crate::storage::{Identity, Storage, StorageConfig};
+use crate::timekeeper::{self, Timekeeper};
 use crate::world::World;
 
 /// How long the controller is given before it is asked again whether it has read its log.
@@ -58,7 +60,8 @@ pub(super) async fn start(config: NodeConfig, world: World) -> Result<RunningNod
     let address = advertised(&config, local);
     let (halt, metrics, news) = (Arc::default(), Arc::new(Metrics::default()), Arc::default());
     let machinery = Machinery { config: &config, world: &world, storage: &storage, lanes: &lanes };
-    let shards = machinery.shards(&mut rng, &halt, &metrics, &news);
+    let wall_clock = timekeeper::at_start(&config.clock, report.believed, world.clock.now());
+    let shards = machinery.shards(&mut rng, wall_clock, &halt, &metrics, &news);
     let node = Arc::new(Node {
         id,
         cluster: cluster_name(report.identity.cluster),
@@ -83,6 +86,13 @@ pub(super) async fn start(config: NodeConfig, world: World) -> Result<RunningNod
     // From here on, an error drops `started`, which stops what runs.
     let node = &started.node;
     tokio::spawn(keeper(node, news, &started.halt).run());
+    let timekeeper = Timekeeper {
+        clock: Arc::clone(&node.clock),
+        storage: Arc::downgrade(&node.storage),
+        wall_clock,
+        halt: Arc::clone(&started.halt),
+    };
+    tokio::spawn(timekeeper.run());
     tokio::select! {
         biased;
         reason = started.halt.halted() => return Err(NodeError::Halted(reason)),
@@ -169,11 +179,12 @@ impl Machinery<'_> {
     fn shards(
         &self,
         rng: &mut Rng,
+        wall_clock: WallClock,
         halt: &Arc<Halt>,
         metrics: &Arc<Metrics>,
         news: &Arc<News>,
     ) -> Vec<ShardClient> {
-        let limits = limits(self.config);
+        let limits = limits(self.config, wall_clock);
         let start = |index| {
             let id = NodeId(self.config.node.id);
             let shard = Shard::new(id, limits.clone(), rng.u64());
@@ -193,10 +204,13 @@ impl Machinery<'_> {
     }
 }
 
-fn limits(config: &NodeConfig) -> Limits {
+fn limits(config: &NodeConfig, wall_clock: WallClock) -> Limits {
     let (topic, group) = (&config.topic, &config.group);
     Limits {
-        partition: partition::interface::Limits::default(),
+        partition: partition::interface::Limits {
+            wall_clock,
+            ..partition::interface::Limits::default()
+        },
         group: group::interface::GroupLimits {
             session_timeout_min: group.session_timeout_min,
             session_timeout_max: group.session_timeout_max,
@@ -205,6 +219,7 @@ fn limits(config: &NodeConfig) -> Limits {
             groups_max: group.groups_max,
             offset_metadata_bytes_max: group.offset_metadata_bytes_max,
             offsets_retention: group.offsets_retention,
+            wall_clock,
             ..group::interface::GroupLimits::default()
         },
         controller: controller::interface::Limits {

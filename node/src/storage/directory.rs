@@ -5,6 +5,7 @@
 //! identity    format, cluster, node and directory ids; written once
 //! marks       per log, how far its segments are synced, and which journal group comes next
 //! clean       only between a clean close and the next start
+//! clock       the last wall time that the node believed
 //! journal/    0000.journal ...
 //! logs/       <topic id>-<partition>/ 00000000000000000000.segment .index .snapshot ...
 //! ```
@@ -16,6 +17,7 @@ use bytes::Bytes;
 use quorate_core::id::NodeId;
 use quorate_core::mutant;
 use quorate_core::segment::checkpoint::{self, EnvelopeError, Marks};
+use quorate_core::time::Timestamp;
 
 use super::config::Identity;
 use super::error::StorageError;
@@ -32,6 +34,19 @@ const IDENTITY_KIND: [u8; 4] = *b"QIDY";
 pub const FORMAT: u16 = 1;
 const CLEAN_KIND: [u8; 4] = *b"QCLN";
 const CLEAN_VERSION: u16 = 1;
+const CLOCK: &str = "clock";
+const CLOCK_KIND: [u8; 4] = *b"QCLK";
+const CLOCK_VERSION: u16 = 1;
+
+/// What the last life on this directory knew of the wall clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Believed {
+    /// There was none, or it never said.
+    Never,
+    At(Timestamp),
+    /// It said, and that cannot be read any more.
+    Lost,
+}
 
 /// Reads a whole file. `None` if there is none.
 pub(super) async fn read(disk: &dyn Disk, path: &Path) -> io::Result<Option<Bytes>> {
@@ -97,6 +112,29 @@ pub(super) async fn remove_clean(disk: &dyn Disk, data: &Path) -> io::Result<()>
         removed => removed?,
     }
     disk.sync_directory(data).await
+}
+
+/// The bytes of the file that tells the time.
+pub(super) fn encode_believed(at: Timestamp) -> Bytes {
+    checkpoint::seal(CLOCK_KIND, CLOCK_VERSION, &at.0.to_be_bytes())
+}
+
+pub(super) async fn write_believed(disk: &dyn Disk, data: &Path, at: Timestamp) -> io::Result<()> {
+    replace(disk, data, CLOCK, encode_believed(at)).await
+}
+
+pub(super) async fn read_believed(disk: &dyn Disk, data: &Path) -> Result<Believed, StorageError> {
+    let path = data.join(CLOCK);
+    let reading = StorageError::io("reading the last believed time", &path);
+    let Some(bytes) = read(disk, &path).await.map_err(reading)? else {
+        return Ok(Believed::Never);
+    };
+    match checkpoint::open(CLOCK_KIND, CLOCK_VERSION, &bytes) {
+        Ok((_, body)) => Ok(to_array(&body)
+            .map_or(Believed::Lost, |at| Believed::At(Timestamp(i64::from_be_bytes(at))))),
+        Err(flaw @ EnvelopeError::Newer { .. }) => Err(unusable(path, flaw)),
+        Err(_) => Ok(Believed::Lost),
+    }
 }
 
 /// The bytes of the identity file.
@@ -176,4 +214,24 @@ pub(super) async fn remove_all(disk: &dyn Disk, directory: &Path) -> io::Result<
         disk.remove(&directory.join(name)).await?;
     }
     disk.remove_directory(directory).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn the_small_files_have_the_bytes_of_the_first_build() {
+        let identity = Identity { cluster: [1; 16], node: NodeId(3), directory: [2; 16] };
+        let bytes = encode_identity(&identity);
+        let front = "514944590001000000000024d1c92ade";
+        assert_eq!(hex(&bytes), [front, &"01".repeat(16), "00000003", &"02".repeat(16)].concat());
+        assert_eq!(decode_identity(&bytes), Ok(identity));
+        let clock = "51434c4b000100000000000875bf952d0000019b76daa800";
+        assert_eq!(hex(&encode_believed(Timestamp(1_767_225_600_000))), clock);
+    }
 }

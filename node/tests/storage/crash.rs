@@ -2,6 +2,7 @@
 //! finds must hold what was promised: every completed append, in order, nothing invented; and the
 //! same again when the power is cut during recovery.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use quorate_core::batch::Batch;
@@ -9,8 +10,10 @@ use quorate_core::id::{Offset, PartitionId};
 use quorate_core::partition::Recovered;
 use quorate_core::partition::interface::Flush;
 use quorate_core::segment::frame::FRAME_HEADER_BYTES;
+use quorate_core::time::Timestamp;
 use quorate_node::disk::Disk;
 use quorate_node::disk::memory::{Fault, MemoryDisk};
+use quorate_node::storage::Believed;
 
 use crate::support::{Engine, config, partition};
 
@@ -278,4 +281,52 @@ async fn the_power_may_fail_during_recovery_too() {
             judge(&second, &promises, &what).await;
         }
     }
+}
+
+#[tokio::test]
+async fn the_believed_time_is_the_old_one_or_the_new_one() {
+    let times = [Timestamp(1_000), Timestamp(2_000)];
+    let tell = async |disk: &MemoryDisk| {
+        let engine = Engine::open(Arc::new(disk.clone()) as Arc<dyn Disk>, config("/data")).await;
+        let Ok(engine) = engine else { return Believed::Never };
+        let mut told = Believed::Never;
+        for at in times {
+            if engine.storage.believe(at).await.is_ok() {
+                told = Believed::At(at);
+            }
+        }
+        told
+    };
+    let whole = MemoryDisk::tracked(64 << 20);
+    assert_eq!(tell(&whole).await, Believed::At(times[1]));
+    for at in 0..=whole.operations() {
+        for kept in WAYS {
+            let disk = MemoryDisk::tracked(64 << 20);
+            disk.strike_at(at, Fault::PowerLoss);
+            let told = tell(&disk).await;
+            let after = Arc::new(disk.after_power_loss(kept.draw())) as Arc<dyn Disk>;
+            let found = Engine::open(after, config("/data")).await.expect("opens").report.believed;
+            let asked = times.map(Believed::At);
+            let one = told == found || asked.contains(&found);
+            assert!(one && (told == Believed::Never || found != Believed::Never), "{at} {kept:?}");
+            assert_ne!((told, found), (asked[1], asked[0]), "{at} {kept:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_believed_time_that_rotted_is_told_to_be_lost() {
+    let disk = MemoryDisk::tracked(64 << 20);
+    let open = async |disk: &MemoryDisk| {
+        Engine::open(Arc::new(disk.clone()) as Arc<dyn Disk>, config("/data")).await.expect("opens")
+    };
+    let engine = open(&disk).await;
+    assert_eq!(engine.report.believed, Believed::Never);
+    engine.storage.believe(Timestamp(5)).await.expect("written");
+    drop(engine);
+    let after = disk.after_kill();
+    assert_eq!(open(&after).await.report.believed, Believed::At(Timestamp(5)));
+    let after = after.after_kill();
+    after.flip(Path::new("/data/clock"), 20).expect("the file is there");
+    assert_eq!(open(&after).await.report.believed, Believed::Lost);
 }
