@@ -38,7 +38,10 @@ impl Configuration {
     /// The largest value that a majority has reached, where `reached` says how far each voter is.
     pub fn reached_by_majority<T: Ord>(&self, reached: impl Fn(Member) -> T) -> Option<T> {
         let mut values: Vec<T> = self.voters.iter().map(|voter| reached(*voter)).collect();
-        values.sort_unstable();
+        // zoo B13
+        if !crate::mutant!("unsorted-quorum-scan") {
+            values.sort_unstable();
+        }
         let place = values.len().checked_sub(self.majority())?;
         values.into_iter().nth(place)
     }
