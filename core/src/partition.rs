@@ -28,6 +28,7 @@ use self::retention::WallClock;
 use self::waiting::Waiting;
 use crate::id::{LeaderEpoch, NodeId, Offset, RequestId, WriteId};
 use crate::machine::Machine;
+use crate::segment::frame::FRAME_HEADER_BYTES;
 use crate::time::{Instant, Now, Timestamp};
 use crate::{mutant, reached};
 
@@ -62,6 +63,9 @@ pub struct Replica {
     full_until: Instant,
     /// What readers were last told.
     published: Option<ReadView>,
+    /// Bytes of frames since the state was last written down, and after how many it is again.
+    since_snapshot: u64,
+    snapshot_after: u64,
     /// Something was written in this life, so a checkpoint would say something new.
     is_dirty: bool,
     state: State,
@@ -113,6 +117,8 @@ impl Replica {
         Self {
             id,
             wall_clock: limits.wall_clock,
+            since_snapshot: 0,
+            snapshot_after: limits.snapshot_bytes_min,
             limits,
             config,
             assignment,
@@ -300,12 +306,31 @@ impl Replica {
 
     /// Hands `op` to storage, behind all earlier writes.
     fn write(&mut self, op: LogOp, answers: Option<Answer>, effects: &mut Vec<Effect>) {
+        let mut is_snapshot_due = false;
+        match &op {
+            LogOp::Append { batch, .. } => {
+                self.since_snapshot += (FRAME_HEADER_BYTES + batch.len()) as u64;
+                is_snapshot_due = self.since_snapshot >= self.snapshot_after
+                    && batch.header().next_offset() == self.log.end;
+            }
+            LogOp::Roll { snapshot, .. } | LogOp::Checkpoint { snapshot } => {
+                let again = 8 * snapshot.len() as u64;
+                self.snapshot_after = again.max(self.limits.snapshot_bytes_min);
+                self.since_snapshot = 0;
+            }
+            _ => {}
+        }
         let write = self.next_write;
         self.next_write = write.next();
         self.is_dirty = true;
         let (start, end) = (self.log.log_start, self.log.end);
         self.writes.push_back(InFlight { write, start, end, answers });
         effects.push(Effect::Write { write, op, flush: self.config.flush });
+        if is_snapshot_due {
+            reached!("snapshot-by-size");
+            let snapshot = self.log.to_snapshot();
+            self.write(LogOp::Checkpoint { snapshot }, None, effects);
+        }
     }
 
     /// Moves the high watermark to where it belongs, and answers whom that releases.

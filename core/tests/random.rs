@@ -95,6 +95,7 @@ fn replica(recovered: Recovered, config: &PartitionConfig, epoch: i32) -> Replic
     let limits = Limits {
         retention_check_interval: Duration::from_millis(500),
         clock_jump_min: Duration::from_secs(10),
+        snapshot_bytes_min: 700,
         ..Limits::default()
     };
     Replica::new(NodeId(1), recovered, config.clone(), assignment, limits)

@@ -380,3 +380,51 @@ fn marks_survive_and_an_envelope_is_checked() {
         assert!(open(*b"TEST", 2, &changed.into()).is_err(), "byte {place}");
     }
 }
+
+#[test]
+fn an_index_file_grows_in_parts_and_is_cut_where_it_is_known() {
+    let frames = |index: &mut Index, numbers: std::ops::Range<i64>| {
+        for number in numbers {
+            let mut batch = batch(2 * number, 2, 700);
+            batch.set_log_append_time(Timestamp(1000 + number));
+            let levels = Levels(1 << (number % 10));
+            let frame_bytes = FrameHeader::of(PARTITION, &batch, levels).frame_bytes();
+            index.push(batch.header(), levels, frame_bytes);
+        }
+    };
+    let mut index = Index::new(Offset(0));
+    let (mut file, mut known) = (Vec::new(), 0);
+    let mut states: Vec<(i64, usize, Index)> = Vec::new();
+    for end in [0, 1, 2, 9, 10, 50, 50, 90] {
+        frames(&mut index, states.last().map_or(0, |(end, ..)| *end)..end);
+        file.extend_from_slice(&index.encode_from(known));
+        known = index.len();
+        assert_eq!(Index::decode(&Bytes::from(file.clone())), Ok(index.clone()), "up to {end}");
+        states.push((end, file.len(), index.clone()));
+    }
+    // A part that is torn, or of another life, is passed over with all behind it.
+    for (_, len, state) in &states {
+        let torn = Bytes::from(file[..(len + 20).min(file.len())].to_vec());
+        assert_eq!(Index::decode(&torn), Ok(state.clone()));
+        let mut stranger = Index::new(Offset(1));
+        frames(&mut stranger, 5..7);
+        let strange = [&file[..*len], &stranger.encode()].concat();
+        if !state.is_empty() {
+            assert_eq!(Index::decode(&strange.into()), Ok(state.clone()));
+        }
+    }
+    // Cut, it goes on as the one that was never longer.
+    for (end, _, state) in &states {
+        let cut = index.clone().cut(state.bytes(), state.max_timestamp()).expect("indexed");
+        let mut on = cut;
+        frames(&mut on, *end..100);
+        let mut whole = state.clone();
+        frames(&mut whole, *end..100);
+        for offset in 0..200 {
+            assert_eq!(on.seek(Offset(offset)), whole.seek(Offset(offset)));
+        }
+        assert_eq!((on.len(), on.max_timestamp()), (whole.len(), whole.max_timestamp()));
+    }
+    assert_eq!(index.clone().cut(index.bytes() + 1, Timestamp(5000)), None);
+    assert_eq!(index.clone().cut(index.bytes(), Timestamp(0)), None, "that cannot be");
+}

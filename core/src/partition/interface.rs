@@ -96,6 +96,10 @@ pub struct Limits {
     pub retention_check_interval: Duration,
     /// Readers and producers that wait for an answer.
     pub waiting_max: usize,
+    /// Bytes of frames after which the state is written down again (`LogOp::Checkpoint`), or eight
+    /// times the state's own bytes, if that is more: a start reads so much of a log at most below
+    /// what was synced.
+    pub snapshot_bytes_min: u64,
     /// A wall clock that moves so much more or less than the monotonic one has jumped.
     pub clock_jump_min: Duration,
     /// What is known of the wall clock at the start of the node's life.
@@ -171,6 +175,7 @@ impl Default for Limits {
             producer_check_interval: Duration::from_secs(600),
             retention_check_interval: Duration::from_secs(300),
             waiting_max: 100_000,
+            snapshot_bytes_min: 1 << 20,
             clock_jump_min: Duration::from_secs(60),
             replication: ReplicationLimits::default(),
             wall_clock: WallClock::default(),
@@ -365,7 +370,9 @@ pub enum LogOp {
     /// The log now starts at `offset`; segments wholly below it may go. The new start is durable
     /// before the write completes, and before any file is unlinked.
     DeleteBefore { offset: Offset },
-    /// A clean shutdown: `snapshot` is the state at the end of the log.
+    /// `snapshot` is the state at the end of the log, for a start that need not read what stands
+    /// before. It may be lost: the next start is slower then. The last one before a clean close is
+    /// kept with it.
     Checkpoint { snapshot: Bytes },
     /// Batches that reach beyond `offset` are cut off, after they were set aside where a human
     /// finds them (set aside, sync, cut; the same again after a crash in between changes nothing).

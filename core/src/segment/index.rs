@@ -1,5 +1,7 @@
 //! The sparse index of one segment: where to begin looking for an offset, for a time, or for a
 //! priority level. Built as frames are appended; made anew from the segment when missing or wrong.
+//!
+//! The index file grows in parts, each in an envelope of its own.
 
 use bytes::Bytes;
 
@@ -128,13 +130,34 @@ impl Index {
         }
     }
 
-    /// The index file of a closed segment.
+    /// Forgets the frames from position `bytes` on; the largest timestamp before them is known from
+    /// elsewhere. `None` if less than that is indexed, or if it cannot be so.
+    #[must_use]
+    pub fn cut(mut self, bytes: u64, max_timestamp: Timestamp) -> Option<Self> {
+        if bytes > self.bytes {
+            return None;
+        }
+        let kept = self.entries.partition_point(|entry| u64::from(entry.position) < bytes);
+        self.entries.truncate(kept);
+        let possible =
+            self.entries.last().is_none_or(|last| last.max_timestamp_before <= max_timestamp);
+        possible.then_some(Self { bytes, max_timestamp, ..self })
+    }
+
+    /// The whole index file.
     pub fn encode(&self) -> Bytes {
-        let mut body = Vec::with_capacity(24 + self.entries.len() * ENTRY_BYTES);
+        self.encode_from(0)
+    }
+
+    /// What is to be written behind an index file that has the first `known` entries. The last of
+    /// these is repeated: the levels in its stretch may have become more.
+    pub fn encode_from(&self, known: usize) -> Bytes {
+        let entries = self.entries.get(known.saturating_sub(1)..).unwrap_or_default();
+        let mut body = Vec::with_capacity(24 + entries.len() * ENTRY_BYTES);
         body.extend_from_slice(&self.base.0.to_be_bytes());
         body.extend_from_slice(&self.max_timestamp.0.to_be_bytes());
         body.extend_from_slice(&self.bytes.to_be_bytes());
-        for entry in &self.entries {
+        for entry in entries {
             body.extend_from_slice(&entry.offset_delta.to_be_bytes());
             body.extend_from_slice(&entry.position.to_be_bytes());
             body.extend_from_slice(&entry.max_timestamp_before.0.to_be_bytes());
@@ -143,14 +166,38 @@ impl Index {
         checkpoint::seal(KIND, VERSION, &body)
     }
 
-    /// Reads an index file. One that is wrong is made anew from the segment.
+    /// Reads an index file: as many parts of it as follow from one another. One that is wrong is
+    /// made anew from the segment.
     ///
     /// # Errors
     ///
-    /// As `checkpoint::open`; `Body` if the entries do not rise.
+    /// As `checkpoint::open`; `Body` if the entries of the first part do not rise.
     pub fn decode(bytes: &Bytes) -> Result<Self, EnvelopeError> {
         let (_, body) = checkpoint::open(KIND, VERSION, bytes)?;
-        Self::read(&body).ok_or(EnvelopeError::Body)
+        let mut index = Self::read(&body).ok_or(EnvelopeError::Body)?;
+        let mut at = checkpoint::ENVELOPE_BYTES + body.len();
+        while let Ok((_, body)) = checkpoint::open(KIND, VERSION, &bytes.slice(at..)) {
+            let Some(more) = Self::read(&body).filter(|more| index.is_continued_by(more)) else {
+                break;
+            };
+            index.entries.pop();
+            index.entries.extend(more.entries);
+            (index.bytes, index.max_timestamp) = (more.bytes, more.max_timestamp);
+            at += checkpoint::ENVELOPE_BYTES + body.len();
+        }
+        Ok(index)
+    }
+
+    fn is_continued_by(&self, more: &Self) -> bool {
+        let repeats = match (self.entries.last(), more.entries.first()) {
+            (Some(last), Some(first)) => {
+                (last.position, last.offset_delta, last.max_timestamp_before)
+                    == (first.position, first.offset_delta, first.max_timestamp_before)
+            }
+            (last, _) => last.is_none(),
+        };
+        let grows = more.bytes >= self.bytes && more.max_timestamp >= self.max_timestamp;
+        repeats && grows && more.base == self.base
     }
 
     fn read(body: &[u8]) -> Option<Self> {

@@ -217,6 +217,7 @@ impl PartitionStage {
                     self.config.flush =
                         if value == "replicated" { Flush::Replicated } else { Flush::Durable };
                 }
+                "snapshot_bytes" => self.limits.snapshot_bytes_min = number(),
                 "waiting_max" => self.limits.waiting_max = number() as usize,
                 "producers_max" => self.limits.producers_max = number() as usize,
                 "epoch" => self.assignment.leader_epoch = LeaderEpoch(number() as i32),

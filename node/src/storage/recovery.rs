@@ -21,7 +21,8 @@ use super::Shared;
 use super::directory::read;
 use super::error::{LogError, Rot, StorageError};
 use super::log::{LogState, Segment};
-use super::walk::Window;
+use super::walk::{Window, is_zero_from};
+use super::writer::{sync_all, write_side};
 use crate::disk::File;
 
 /// A log as recovery found it.
@@ -44,6 +45,8 @@ struct Loading<'a> {
     recovered: Recovered,
     segments: Vec<Segment>,
     index: Index,
+    /// Of closed segments that were walked: the index, and the state behind it.
+    closed: Vec<(Index, Bytes)>,
     /// Snapshots beyond the mark.
     beyond: Vec<Offset>,
     changed: bool,
@@ -81,6 +84,7 @@ pub(super) async fn load(
         recovered: Recovered::default(),
         segments: Vec::new(),
         index: Index::new(Offset::ZERO),
+        closed: Vec::new(),
         beyond: Vec::new(),
         changed: false,
         absent: false,
@@ -277,6 +281,7 @@ impl Loading<'_> {
             }
             if next.is_some() && !gap && matches!(end, End::Here) {
                 self.trim(&*file, &path, position).await?;
+                self.closed.push((self.index.clone(), self.recovered.to_snapshot()));
             }
             if gap || matches!(end, End::Torn) || next.is_none() {
                 self.cut(&*file, &path, position).await?;
@@ -346,14 +351,36 @@ impl Loading<'_> {
         Ok(true)
     }
 
+    /// The index of what the snapshot knows of the segment in which its records end, if it can be
+    /// read: all that stands before is durable, and need not be read again. Who reads a record
+    /// checks it.
+    async fn known_part(&self, base: Offset, file_bytes: u64) -> Result<Option<Index>, LogError> {
+        let last = self.recovered.segments.last();
+        let Some(known) = last.filter(|known| known.base == base && known.bytes > 0) else {
+            return Ok(None);
+        };
+        let path = self.directory.join(file_name(base, FileKind::Index));
+        let reading = StorageError::io("reading an index", &path);
+        let bytes = read(&*self.shared.disk, &path).await.map_err(reading)?;
+        let index = bytes.and_then(|bytes| Index::decode(&bytes).ok());
+        let index = index.filter(|index| index.base() == base && known.bytes <= file_bytes);
+        Ok(index.and_then(|index| index.cut(known.bytes, known.max_timestamp)))
+    }
+
     /// Folds the frames of a segment that the snapshot does not know, and indexes all of them.
     async fn walk(&mut self, base: Offset, file: Arc<dyn File>) -> Result<(End, Offset), LogError> {
         let path = self.directory.join(file_name(base, FileKind::Segment));
         let durable = self.durable_bytes(base, &*file);
         let depth = if mutant!("ignore-torn-tail") { Depth::Headers } else { Depth::Records };
-        let mut scan = Scan::new(self.partition, base, file.len(), durable, depth);
+        let file_bytes = file.len();
+        let mut scan = Scan::new(self.partition, base, file_bytes, durable, depth);
         let mut window = Window::new(file);
         self.index = Index::new(base);
+        if let Some(index) = self.known_part(base, file_bytes).await? {
+            reached!("segment-resumed");
+            scan = scan.from_position(index.bytes(), self.recovered.end);
+            self.index = index;
+        }
         if self.recovered.segments.last().is_none_or(|active| active.base < base)
             && (self.recovered.end > Offset::ZERO || !self.recovered.segments.is_empty())
         {
@@ -462,6 +489,24 @@ impl Loading<'_> {
         Ok(written.await.map_err(writing)?)
     }
 
+    /// What stands beside closed segments was written by a checkpoint, if one came. Without the
+    /// state behind a segment, its producers would be forgotten once it is deleted.
+    async fn write_sides(&mut self) -> Result<(), LogError> {
+        for (index, snapshot) in std::mem::take(&mut self.closed) {
+            let at = self.segments.iter().position(|segment| segment.base == index.base());
+            let next = at.and_then(|at| self.segments.get(at + 1));
+            let Some(next) = next.map(|next| next.base) else { continue };
+            let index_path = self.directory.join(file_name(index.base(), FileKind::Index));
+            let snapshot_path = self.directory.join(file_name(next, FileKind::Snapshot));
+            for (path, bytes) in [(index_path, index.encode()), (snapshot_path, snapshot)] {
+                let written = write_side(&*self.shared.disk, &path, 0, bytes).await;
+                written.map_err(StorageError::io("writing what stands beside a segment", &path))?;
+            }
+            self.shared.files.keep_index((self.partition, index.base()), index);
+        }
+        Ok(())
+    }
+
     /// Makes durable what was found beyond the mark, since readers will be shown it.
     async fn settle(mut self) -> Result<Loaded, LogError> {
         let start = self.log_start();
@@ -478,7 +523,9 @@ impl Loading<'_> {
             self.changed = true;
         }
         self.recovered.delete_before(start);
+        self.changed |= !self.closed.is_empty();
         if self.changed {
+            self.write_sides().await?;
             let mut names = BTreeSet::from([self.shared.logs_directory()]);
             if !self.absent {
                 names.insert(self.directory.clone());
@@ -493,7 +540,7 @@ impl Loading<'_> {
                 }
             }
             let syncing = StorageError::io("syncing a recovered log", &self.directory);
-            let synced = super::writer::sync_all(&*self.shared.disk, &files, &names).await;
+            let synced = sync_all(&*self.shared.disk, &files, &names).await;
             synced.map_err(syncing)?;
         }
         let Self { mark, mut recovered, mut segments, mut index, beyond, changed, .. } = self;
@@ -541,18 +588,4 @@ pub(super) async fn remove_snapshots(
         removed = true;
     }
     Ok(removed)
-}
-
-async fn is_zero_from(file: &dyn File, mut position: u64) -> io::Result<bool> {
-    while position < file.len() {
-        let bytes: Bytes = file.read_at(position, 1 << 20).await?;
-        if bytes.iter().any(|&byte| byte != 0) {
-            return Ok(false);
-        }
-        if bytes.is_empty() {
-            break;
-        }
-        position += bytes.len() as u64;
-    }
-    Ok(true)
 }

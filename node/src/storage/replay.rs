@@ -21,7 +21,7 @@ use super::error::{LogError, Rot, StorageError};
 use super::journal::{JournalFile, file_path, parse_ordinal};
 use super::log::Log;
 use super::recovery::{load, remove_snapshots};
-use super::writer::{Segments, Writing, sync_all};
+use super::writer::{Segments, Writing, sync_dirty, unlink_all};
 use super::{OpenReport, Shared};
 use crate::disk::Open;
 
@@ -376,7 +376,7 @@ impl<'a> Replay<'a> {
             return Ok(());
         }
         let snapshot = log.recovered.to_snapshot();
-        let rolled = self.segments.roll(&log.writing, base, &snapshot).await;
+        let rolled = self.segments.roll(&mut log.writing, base, &snapshot).await;
         rolled.map_err(StorageError::io("closing a segment", &log.writing.log.directory))
     }
 
@@ -448,8 +448,7 @@ impl<'a> Replay<'a> {
         let logs = std::mem::take(&mut self.segments.dirty.logs);
         let dirty = std::mem::take(&mut self.segments.dirty);
         self.segments.dirty.logs = logs;
-        let files: Vec<_> = dirty.files.into_values().chain(dirty.sides.into_values()).collect();
-        let synced = sync_all(&*self.shared.disk, &files, &dirty.directories).await;
+        let synced = sync_dirty(&*self.shared.disk, &dirty).await;
         synced.map_err(StorageError::io("syncing recovered logs", &self.shared.config.directory))
     }
 
@@ -474,11 +473,9 @@ impl<'a> Replay<'a> {
         let data = &self.shared.config.directory;
         let written = directory::write_marks(&*self.shared.disk, data, &marks).await;
         written.map_err(StorageError::io("writing the marks", data))?;
-        for leaving in std::mem::take(&mut self.segments.leaving) {
-            let unlinked = self.segments.unlink(leaving).await;
-            unlinked.map_err(StorageError::io("removing what was deleted", data))?;
-        }
-        self.sync().await?;
+        let leaving = std::mem::take(&mut self.segments.leaving);
+        let unlinked = unlink_all(Arc::clone(&self.shared), leaving).await;
+        unlinked.map_err(StorageError::io("removing what was deleted", data))?;
         report.rot = self.offline.values().cloned().collect();
         let mut known = self.shared.known();
         known.offline = self.offline;

@@ -58,3 +58,18 @@ impl Window {
         self.wanted = bytes;
     }
 }
+
+/// Whether nothing was ever written from `position` on.
+pub(super) async fn is_zero_from(file: &dyn File, mut position: u64) -> io::Result<bool> {
+    while position < file.len() {
+        let bytes: Bytes = file.read_at(position, 1 << 20).await?;
+        if bytes.iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+        if bytes.is_empty() {
+            break;
+        }
+        position += bytes.len() as u64;
+    }
+    Ok(true)
+}

@@ -5,6 +5,8 @@
 mod checkpoint;
 mod group;
 mod segments;
+mod sides;
+mod unlink;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, pending};
@@ -22,9 +24,12 @@ use quorate_core::segment::frame::{FRAME_HEADER_BYTES, frame_chunks};
 use quorate_core::segment::journal::{Entry, GroupBuilder};
 use tokio::sync::{mpsc, oneshot};
 
-pub(super) use self::checkpoint::sync_all;
+pub(super) use self::checkpoint::{sync_all, sync_dirty};
 use self::group::{After, Group, Members, completed};
-pub(super) use self::segments::{Leaving, Segments, Writing};
+pub(super) use self::segments::{Segments, Writing};
+pub(super) use self::sides::write_side;
+pub(super) use self::unlink::unlink_all;
+use self::unlink::{Lane, Leaving};
 use super::Shared;
 use super::error::StorageError;
 use super::journal::Journal;
@@ -60,6 +65,7 @@ pub(super) struct Writer {
     checkpoint: Option<Work<io::Result<u64>>>,
     /// Unlinked once the running checkpoint is done.
     leaving: Vec<Leaving>,
+    unlinking: Lane,
     /// Groups below it are needed no more; told to the journal when it is at home.
     released: u64,
     /// Told when the running checkpoint is done.
@@ -72,6 +78,7 @@ pub(super) struct Writer {
 enum Event {
     Synced(Journal, io::Result<()>),
     Checkpointed(io::Result<u64>),
+    Unlinked(io::Result<()>),
     Command(Command),
     Abandoned,
 }
@@ -96,6 +103,7 @@ impl Writer {
             in_flight: None,
             checkpoint: None,
             leaving: Vec::new(),
+            unlinking: Lane::default(),
             released: 0,
             checkpoint_done: Vec::new(),
             closing: None,
@@ -123,13 +131,15 @@ impl Writer {
                     Event::Synced(journal, result)
                 }
                 result = ready(&mut self.checkpoint) => Event::Checkpointed(result),
+                result = ready(&mut self.unlinking.work) => Event::Unlinked(result),
                 command = self.commands.recv(), if takes => {
                     command.map_or(Event::Abandoned, Event::Command)
                 }
             };
             match event {
                 Event::Synced(journal, result) => self.on_synced(journal, result).await,
-                Event::Checkpointed(result) => self.on_checkpointed(result).await,
+                Event::Checkpointed(result) => self.on_checkpointed(result),
+                Event::Unlinked(result) => self.on_unlinked(result),
                 Event::Command(command) => self.on_commands(command).await,
                 Event::Abandoned => return,
             }
@@ -138,6 +148,7 @@ impl Writer {
 
     fn is_idle(&self) -> bool {
         let quiet = self.in_flight.is_none() && self.checkpoint.is_none();
+        let quiet = quiet && self.unlinking.work.is_none();
         quiet && (self.poisoned || self.group.is_empty())
     }
 
@@ -220,10 +231,11 @@ impl Writer {
                 Ok(())
             }
             LogOp::Checkpoint { snapshot } => {
-                self.write_segments().await;
                 let Some(writing) = self.logs.get_mut(&partition) else { return };
-                self.group.sync_first.insert(partition);
-                self.segments.snapshot_at_end(writing, &snapshot).await
+                let end = writing.end();
+                writing.resume.tell(end, snapshot);
+                self.segments.changed(partition);
+                Ok(())
             }
             LogOp::TruncateTo { offset, .. } | LogOp::ResetTo { offset } => {
                 let why = format!("this build cannot cut the log of {partition} back to {offset}");
@@ -409,9 +421,8 @@ impl Writer {
                 state.start = start;
                 gone
             };
-            self.segments
-                .unlink(Leaving::Segments { log: Arc::clone(log), segments: gone })
-                .await?;
+            let leaving = Leaving::Segments { log: Arc::clone(log), segments: gone };
+            unlink_all(Arc::clone(&self.shared), vec![leaving]).await?;
         }
         let gone = {
             let mut state = log.state();
@@ -444,6 +455,7 @@ impl Writer {
         // With these go the answers to those who wait for files to be unlinked.
         self.leaving.clear();
         self.segments.leaving.clear();
+        self.unlinking.clear();
         for done in self.checkpoint_done.drain(..) {
             let _ = done.send(Err(StorageError::Stopped));
         }

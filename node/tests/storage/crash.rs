@@ -76,6 +76,9 @@ fn busy(engine: &mut Engine) -> std::pin::Pin<Box<dyn Future<Output = ()> + '_>>
                 3 | 6 => {
                     engine.roll(a).await;
                 }
+                2 | 10 => {
+                    engine.checkpoint_log(a).await;
+                }
                 5 => engine.logs.get_mut(&b).expect("open").flush = Flush::Replicated,
                 7 => engine.delete_before(a, Offset(9)).await,
                 8 => {

@@ -271,10 +271,10 @@ async fn the_files_of_a_data_directory_keep_their_bytes() {
     let nines = "09".repeat(16);
     let sevens = "07".repeat(16);
     assert_eq!(identity, format!("51494459000100000000002471f67bf6{sevens}00000001{nines}"));
-    assert_eq!(clean, "51434c4e0001000000000008c3b00d400000000000000003");
+    assert_eq!(clean, "51434c4e000100000000000831db8e430000000000000002");
     let ones = "01".repeat(16);
     let numbers = "0000000100000000000000000000000000000000000000000000007e0000000000000001";
-    assert_eq!(marks, format!("514d524b000100000000003c327a50670000000000000003{ones}{numbers}"));
+    assert_eq!(marks, format!("514d524b000100000000003cfb77a30d0000000000000002{ones}{numbers}"));
 }
 
 #[tokio::test]

@@ -101,6 +101,9 @@ async fn act(engine: &mut Engine, log: PartitionId, draws: &mut Draws, tag: &mut
         7 => {
             engine.append(log, *tag, 1, 9_000).await;
         }
+        8 | 9 => {
+            engine.checkpoint_log(log).await;
+        }
         kind => {
             let bytes = draws.below(700) as usize;
             engine.append(log, *tag, 1 + (kind as usize) % 3, bytes).await;

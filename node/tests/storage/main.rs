@@ -8,3 +8,5 @@ mod lives;
 #[cfg(mutants)]
 mod mutants;
 mod support;
+mod watched;
+mod watching;

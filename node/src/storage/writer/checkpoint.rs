@@ -13,13 +13,14 @@ use quorate_core::{mutant, reached};
 
 use super::Writer;
 use super::segments::Dirty;
+use super::unlink::unlink_all;
 use crate::disk::{Disk, File};
 use crate::storage::Shared;
 use crate::storage::directory;
 use crate::storage::error::StorageError;
 
 /// Syncs on their way at once, so that the journal's own finds a thread free.
-const SYNCS_MAX: usize = 2;
+pub(super) const SYNCS_MAX: usize = 2;
 
 /// Syncs files, then the directories that name them.
 pub(in crate::storage) async fn sync_all(
@@ -48,14 +49,21 @@ pub(in crate::storage) async fn sync_all(
     Ok(())
 }
 
+/// Makes everything in `dirty` durable: segments, what stands beside them, and their names.
+pub(in crate::storage) async fn sync_dirty(disk: &dyn Disk, dirty: &Dirty) -> io::Result<()> {
+    let files: Vec<_> = dirty.files.values().cloned().collect();
+    sync_all(disk, &files, &BTreeSet::new()).await?;
+    dirty.sides.write(disk).await?;
+    sync_all(disk, &[], &dirty.directories).await
+}
+
 /// Makes everything in `dirty` durable, and then the marks that say so.
 async fn checkpoint(shared: Arc<Shared>, dirty: Arc<Dirty>, marks: Marks) -> io::Result<u64> {
     let sequence = marks.journal_sequence;
     if mutant!("recovery-point-ahead") {
         directory::write_marks(&*shared.disk, &shared.config.directory, &marks).await?;
     }
-    let files: Vec<_> = dirty.files.values().chain(dirty.sides.values()).cloned().collect();
-    sync_all(&*shared.disk, &files, &dirty.directories).await?;
+    sync_dirty(&*shared.disk, &dirty).await?;
     reached!("checkpoint-synced-not-marked");
     directory::write_marks(&*shared.disk, &shared.config.directory, &marks).await?;
     Ok(sequence)
@@ -76,6 +84,12 @@ impl Writer {
     }
 
     fn take_dirty(&mut self) -> (Arc<Dirty>, Marks) {
+        for partition in std::mem::take(&mut self.segments.dirty.logs) {
+            if let Some(writing) = self.logs.get_mut(&partition) {
+                self.segments.resume(writing);
+                self.segments.changed(partition);
+            }
+        }
         let dirty = std::mem::take(&mut self.segments.dirty);
         let mut marks = self.shared.marks();
         for partition in &dirty.logs {
@@ -87,23 +101,28 @@ impl Writer {
         (Arc::new(dirty), Marks { journal_sequence: self.group.sequence, logs })
     }
 
-    pub(super) async fn on_checkpointed(&mut self, result: io::Result<u64>) {
+    pub(super) fn on_checkpointed(&mut self, result: io::Result<u64>) {
         self.checkpoint = None;
         self.segments.syncing = None;
         match result {
             Ok(sequence) => {
                 reached!("checkpoint-done");
                 self.released = self.released.max(sequence);
-                for leaving in std::mem::take(&mut self.leaving) {
-                    if let Err(error) = self.segments.unlink(leaving).await {
-                        return self.fail(&error, None);
-                    }
+                if !self.poisoned {
+                    self.unlinking.push(&self.shared, std::mem::take(&mut self.leaving));
                 }
                 for done in self.checkpoint_done.drain(..) {
                     let _ = done.send(Ok(()));
                 }
             }
             Err(error) => self.fail(&error, None),
+        }
+    }
+
+    pub(super) fn on_unlinked(&mut self, result: io::Result<()>) {
+        self.unlinking.done(&self.shared);
+        if let Err(error) = result {
+            self.fail(&error, None);
         }
     }
 
@@ -120,11 +139,8 @@ impl Writer {
             let sequence = marks.journal_sequence;
             checkpoint(Arc::clone(&self.shared), dirty, marks).await?;
             self.leaving.append(&mut self.segments.leaving);
-            for leaving in std::mem::take(&mut self.leaving) {
-                self.segments.unlink(leaving).await?;
-            }
-            let directories = std::mem::take(&mut self.segments.dirty.directories);
-            sync_all(&*self.shared.disk, &[], &directories).await?;
+            let leaving = std::mem::take(&mut self.leaving);
+            unlink_all(Arc::clone(&self.shared), leaving).await?;
             if let Some(journal) = &mut self.journal {
                 journal.trim().await?;
             }

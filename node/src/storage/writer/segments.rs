@@ -1,5 +1,5 @@
-//! The writer's hand on the segment files: frames at their end, side files, what is not synced yet,
-//! and what is unlinked.
+//! The writer's hand on the segment files: frames at their end, what is not synced yet, and what the
+//! next checkpoint writes beside them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -13,12 +13,15 @@ use quorate_core::reached;
 use quorate_core::segment::FileKind;
 
 use super::Done;
+use super::sides::{Resume, Sides};
+use super::unlink::Leaving;
 use crate::disk::{File, Open};
 use crate::storage::Shared;
-use crate::storage::directory::remove_all;
-use crate::storage::error::StorageError;
 use crate::storage::files::SegmentKey;
 use crate::storage::log::{Log, Segment};
+
+/// Snapshots and indexes wait in memory for a checkpoint, which their bytes bring about.
+const SIDE_BYTES_MAX: u64 = 16 << 20;
 
 /// What the writer knows of one open log.
 pub(in crate::storage) struct Writing {
@@ -32,6 +35,7 @@ pub(in crate::storage) struct Writing {
     /// Bytes that came into the group with this number.
     pub(in crate::storage) group: u64,
     pub(in crate::storage) group_bytes: u64,
+    pub(in crate::storage) resume: Resume,
     chunks: Vec<Bytes>,
     frames: Vec<(Header, Levels, u64)>,
     bytes: u64,
@@ -47,6 +51,7 @@ impl Writing {
             done: None,
             group: 0,
             group_bytes: 0,
+            resume: Resume::default(),
             chunks: Vec::new(),
             frames: Vec::new(),
             bytes: 0,
@@ -65,24 +70,24 @@ impl Writing {
         self.frames.push((header, levels, bytes));
         self.bytes += bytes;
     }
+
+    /// The log's end once what was pushed is written.
+    pub(in crate::storage) fn end(&self) -> Offset {
+        let last = self.frames.last().map(|(header, ..)| header.next_offset());
+        last.unwrap_or_else(|| self.log.state().end)
+    }
 }
 
 /// What no sync covers yet.
 #[derive(Default)]
 pub(in crate::storage) struct Dirty {
     pub(in crate::storage) files: BTreeMap<SegmentKey, Arc<dyn File>>,
-    /// Snapshots and indexes.
-    pub(in crate::storage) sides: BTreeMap<(PartitionId, PathBuf), Arc<dyn File>>,
+    /// Snapshots and indexes that are still to be written.
+    pub(in crate::storage) sides: Sides,
     pub(in crate::storage) directories: BTreeSet<PathBuf>,
     /// Logs whose marks are out of date.
     pub(in crate::storage) logs: BTreeSet<PartitionId>,
     pub(in crate::storage) bytes: u64,
-}
-
-/// Files whose content nobody needs any more.
-pub(in crate::storage) enum Leaving {
-    Segments { log: Arc<Log>, segments: Vec<Segment> },
-    Log { directory: PathBuf, done: Option<Done> },
 }
 
 /// See the file's comment.
@@ -109,6 +114,7 @@ impl Segments {
 
     pub(in crate::storage) fn is_full_with(&self, more: usize) -> bool {
         self.dirty.files.len() + more >= self.shared.config.open_files_max / 4
+            || self.dirty.sides.bytes() >= SIDE_BYTES_MAX
     }
 
     pub(in crate::storage) fn is_due(&self) -> bool {
@@ -196,35 +202,30 @@ impl Segments {
         }
     }
 
-    /// A small file that can be made anew, should a power loss take it before the next checkpoint.
-    async fn write_side(&mut self, log: &Log, path: PathBuf, bytes: Bytes) -> io::Result<()> {
-        let file = self.create(&path).await?;
-        file.write_at(0, vec![bytes]).await?;
-        self.dirty.directories.insert(log.directory.clone());
-        self.dirty.sides.insert((log.partition, path), file);
-        Ok(())
-    }
-
     /// Closes the active segment: trims its file, writes its index and the state behind it.
     pub(in crate::storage) async fn roll(
         &mut self,
-        writing: &Writing,
+        writing: &mut Writing,
         base: Offset,
         snapshot: &Bytes,
     ) -> io::Result<()> {
-        let log = &writing.log;
+        let log = Arc::clone(&writing.log);
         let active = log.state().active().cloned();
         if active.as_ref().is_some_and(|active| active.base >= base) {
             return Ok(());
         }
         self.changed(log.partition);
         if let Some(active) = active.filter(|active| active.bytes > 0) {
-            let file = self.active_file(log, active.base, active.bytes).await?;
+            let file = self.active_file(&log, active.base, active.bytes).await?;
             file.set_len(active.bytes).await?;
             self.dirty.files.insert((log.partition, active.base), file);
-            self.write_index(log, active.base).await?;
-            let path = log.path(base, FileKind::Snapshot);
-            self.write_side(log, path, snapshot.clone()).await?;
+            // Readers need not wait for its file.
+            let index = log.state().index.clone();
+            self.shared.files.keep_index((log.partition, active.base), index);
+            writing.resume.index(&log, &mut self.dirty.sides);
+            writing.resume.closed(&log, base, snapshot.clone(), &mut self.dirty.sides);
+            self.leaving.extend(writing.resume.spent(&log));
+            self.names_of(&log);
         }
         reached!("segment-rolled");
         // Where all records were deleted before, the closed segment holds none to keep.
@@ -233,35 +234,22 @@ impl Segments {
             state.roll(base);
             state.drop_below_start()
         };
-        self.leave(log, gone);
+        self.leave(&log, gone);
         Ok(())
     }
 
-    async fn write_index(&mut self, log: &Log, base: Offset) -> io::Result<()> {
-        let index = log.state().index.encode();
-        self.write_side(log, log.path(base, FileKind::Index), index).await
+    fn names_of(&mut self, log: &Log) {
+        self.dirty.directories.insert(log.directory.clone());
+        self.dirty.directories.insert(self.shared.logs_directory());
     }
 
-    /// What a start after a clean close needs, so that it need not read the active segment.
-    pub(in crate::storage) async fn snapshot_at_end(
-        &mut self,
-        writing: &Writing,
-        snapshot: &Bytes,
-    ) -> io::Result<()> {
-        let log = &writing.log;
-        let (active, end) = {
-            let state = log.state();
-            (state.active().cloned(), state.end)
-        };
-        let Some(active) = active else { return Ok(()) };
-        if active.bytes == 0 {
-            // The log's directory may not be there yet.
-            self.shared.disk.make_directory(&log.directory).await?;
-            self.dirty.directories.insert(self.shared.logs_directory());
+    /// Takes up what the next start of this log resumes from: `writing` has a new snapshot of it.
+    pub(in crate::storage) fn resume(&mut self, writing: &mut Writing) {
+        let log = Arc::clone(&writing.log);
+        if writing.resume.take(&log, &mut self.dirty.sides) {
+            self.leaving.extend(writing.resume.spent(&log));
+            self.names_of(&log);
         }
-        self.changed(log.partition);
-        self.write_index(log, active.base).await?;
-        self.write_side(log, log.path(end, FileKind::Snapshot), snapshot.clone()).await
     }
 
     /// The unsynced files of these logs, and the directories whose names they need.
@@ -277,9 +265,6 @@ impl Segments {
             for &log in logs {
                 let all = (log, Offset(i64::MIN))..=(log, Offset(i64::MAX));
                 files.extend(dirty.files.range(all).map(|(_, file)| Arc::clone(file)));
-                let sides = dirty.sides.range((log, PathBuf::new())..);
-                let sides = sides.take_while(|((partition, _), _)| *partition == log);
-                files.extend(sides.map(|(_, file)| Arc::clone(file)));
                 let needed = [directories(log), self.shared.logs_directory()];
                 names.extend(needed.into_iter().filter(|name| dirty.directories.contains(name)));
             }
@@ -301,60 +286,16 @@ impl Segments {
 
     pub(in crate::storage) fn leave_log(&mut self, directory: PathBuf, done: Option<Done>) {
         self.wanted = true;
+        self.dirty.directories.remove(&directory);
         self.leaving.push(Leaving::Log { directory, done });
-    }
-
-    /// Removes files that no mark speaks of any more.
-    pub(in crate::storage) async fn unlink(&mut self, leaving: Leaving) -> io::Result<()> {
-        let disk = Arc::clone(&self.shared.disk);
-        match leaving {
-            Leaving::Segments { log, segments } => {
-                let mut changed = false;
-                for segment in segments {
-                    self.shared.files.forget((log.partition, segment.base));
-                    for kind in FileKind::ALL {
-                        changed |= was_there(disk.remove(&log.path(segment.base, kind)).await)?;
-                    }
-                }
-                reached!("segments-unlinked");
-                // A power loss may have taken the files, and their directory with them.
-                if changed {
-                    self.dirty.directories.insert(log.directory.clone());
-                }
-                Ok(())
-            }
-            Leaving::Log { directory, done } => {
-                self.dirty.directories.remove(&directory);
-                self.dirty.directories.insert(self.shared.logs_directory());
-                let removed = remove_all(&*disk, &directory).await;
-                let answer = match &removed {
-                    Ok(()) => Ok(()),
-                    Err(_) => Err(StorageError::Stopped),
-                };
-                if let Some(done) = done {
-                    let _ = done.send(answer);
-                }
-                reached!("log-unlinked");
-                removed
-            }
-        }
     }
 
     /// The log is gone from here on: nothing of it is synced or marked any more.
     pub(in crate::storage) fn removed(&mut self, partition: PartitionId) {
         self.shared.files.forget_log(partition);
         self.dirty.files.retain(|key, _| key.0 != partition);
-        self.dirty.sides.retain(|key, _| key.0 != partition);
+        self.dirty.sides.forget(partition);
         self.dirty.logs.remove(&partition);
         self.shared.marks().remove(&partition);
-    }
-}
-
-/// Whether there was something to remove; that there was not is fine.
-fn was_there(removed: io::Result<()>) -> io::Result<bool> {
-    match removed {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
     }
 }

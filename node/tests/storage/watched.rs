@@ -1,0 +1,135 @@
+//! A disk that counts what is done with it, and can hold up the removal of files.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use quorate_node::disk::memory::MemoryDisk;
+use quorate_node::disk::{DirectoryLock, Disk, File, Io, Open};
+use tokio::sync::Semaphore;
+
+/// What was seen.
+pub(crate) struct Seen {
+    /// Bytes read from segments.
+    pub(crate) segment_bytes_read: AtomicU64,
+    handles: AtomicUsize,
+    pub(crate) handles_max: AtomicUsize,
+    /// One permit for each file that may be removed.
+    pub(crate) removals: Semaphore,
+}
+
+pub(crate) struct Watched {
+    disk: MemoryDisk,
+    pub(crate) seen: Arc<Seen>,
+}
+
+impl Watched {
+    pub(crate) fn new(disk: MemoryDisk) -> Arc<Self> {
+        let seen = Seen {
+            segment_bytes_read: AtomicU64::new(0),
+            handles: AtomicUsize::new(0),
+            handles_max: AtomicUsize::new(0),
+            removals: Semaphore::new(Semaphore::MAX_PERMITS),
+        };
+        Arc::new(Self { disk, seen: Arc::new(seen) })
+    }
+
+    pub(crate) fn files(&self) -> Vec<(PathBuf, u64)> {
+        self.disk.files()
+    }
+}
+
+impl Disk for Watched {
+    fn open<'a>(&'a self, path: &'a Path, how: Open) -> Io<'a, Arc<dyn File>> {
+        Box::pin(async move {
+            let file = self.disk.open(path, how).await?;
+            let handles = self.seen.handles.fetch_add(1, Ordering::SeqCst) + 1;
+            self.seen.handles_max.fetch_max(handles, Ordering::SeqCst);
+            let is_segment = path.extension().is_some_and(|extension| extension == "segment");
+            let seen = Arc::clone(&self.seen);
+            Ok(Arc::new(WatchedFile { file, seen, is_segment }) as Arc<dyn File>)
+        })
+    }
+
+    fn list<'a>(&'a self, directory: &'a Path) -> Io<'a, Vec<PathBuf>> {
+        self.disk.list(directory)
+    }
+
+    fn rename<'a>(&'a self, from: &'a Path, to: &'a Path) -> Io<'a, ()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove<'a>(&'a self, path: &'a Path) -> Io<'a, ()> {
+        Box::pin(async move {
+            let permit = self.seen.removals.acquire().await.map_err(io::Error::other)?;
+            permit.forget();
+            self.disk.remove(path).await
+        })
+    }
+
+    fn make_directory<'a>(&'a self, path: &'a Path) -> Io<'a, ()> {
+        self.disk.make_directory(path)
+    }
+
+    fn remove_directory<'a>(&'a self, path: &'a Path) -> Io<'a, ()> {
+        self.disk.remove_directory(path)
+    }
+
+    fn sync_directory<'a>(&'a self, directory: &'a Path) -> Io<'a, ()> {
+        self.disk.sync_directory(directory)
+    }
+
+    fn free_space<'a>(&'a self, directory: &'a Path) -> Io<'a, u64> {
+        self.disk.free_space(directory)
+    }
+
+    fn lock<'a>(&'a self, directory: &'a Path) -> Io<'a, Box<dyn DirectoryLock>> {
+        self.disk.lock(directory)
+    }
+}
+
+struct WatchedFile {
+    file: Arc<dyn File>,
+    seen: Arc<Seen>,
+    is_segment: bool,
+}
+
+impl Drop for WatchedFile {
+    fn drop(&mut self) {
+        self.seen.handles.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl File for WatchedFile {
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn read_at(&self, position: u64, bytes: usize) -> Io<'_, Bytes> {
+        Box::pin(async move {
+            let read = self.file.read_at(position, bytes).await?;
+            if self.is_segment {
+                self.seen.segment_bytes_read.fetch_add(read.len() as u64, Ordering::SeqCst);
+            }
+            Ok(read)
+        })
+    }
+
+    fn write_at(&self, position: u64, chunks: Vec<Bytes>) -> Io<'_, ()> {
+        self.file.write_at(position, chunks)
+    }
+
+    fn allocate(&self, len: u64) -> Io<'_, ()> {
+        self.file.allocate(len)
+    }
+
+    fn set_len(&self, len: u64) -> Io<'_, ()> {
+        self.file.set_len(len)
+    }
+
+    fn sync(&self) -> Io<'_, ()> {
+        self.file.sync()
+    }
+}

@@ -1,0 +1,178 @@
+//! What the engine asks of the disk: how much a start reads, how many files are open, and who waits
+//! for files to be unlinked.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use quorate_core::id::Offset;
+use quorate_node::disk::memory::MemoryDisk;
+use quorate_node::storage::StorageConfig;
+
+use crate::support::{Engine, config, partition};
+use crate::watched::Watched;
+
+fn disk() -> MemoryDisk {
+    MemoryDisk::tracked(256 << 20)
+}
+
+/// Grows a log, whose machine tells its state now and then, and syncs it; some more is not synced.
+async fn grow(engine: &mut Engine, kib: u64, tag: &mut u64) {
+    let log = partition(1);
+    for kibibyte in 0..kib {
+        *tag += 1;
+        engine.append(log, *tag, 1, 900).await;
+        if kibibyte % 16 == 0 {
+            engine.checkpoint_log(log).await;
+        }
+    }
+    assert!(engine.settle(log).await);
+    engine.storage.checkpoint().await.expect("a checkpoint");
+    for _ in 0..10 {
+        *tag += 1;
+        engine.append(log, *tag, 1, 900).await;
+    }
+    assert!(engine.settle(log).await);
+}
+
+#[tokio::test]
+async fn a_start_reads_no_more_of_a_log_the_more_it_holds() {
+    let mut read = Vec::new();
+    let log = partition(1);
+    for kib in [100, 400, 1600] {
+        let memory = disk();
+        let mut tag = 0;
+        let mut engine =
+            Engine::open(Arc::new(memory.clone()), config("/data")).await.expect("opens");
+        engine.open_log(log).await.expect("new");
+        grow(&mut engine, kib, &mut tag).await;
+        let (batches, state) = (engine.log(log).batches.clone(), engine.log(log).state.clone());
+        drop(engine);
+        // A kill, and a power loss behind the start that follows.
+        let mut memory = memory.after_kill();
+        for again in [false, true] {
+            if again {
+                memory = memory.after_power_loss(|| false);
+            }
+            let watched = Watched::new(memory.clone());
+            let mut engine = Engine::open(watched.clone(), config("/data")).await.expect("opens");
+            engine.open_log(log).await.expect("whole");
+            read.push(watched.seen.segment_bytes_read.load(Ordering::SeqCst));
+            assert_eq!(engine.log(log).state.segments, state.segments);
+            assert_eq!(engine.log(log).state.producers, state.producers);
+            assert_eq!(engine.read_all(log).await, batches, "{kib} KiB");
+            // Nothing in the middle, and nothing at a time, is lost for the reader.
+            for batch in batches.iter().step_by(37) {
+                let offset = batch.header().base_offset();
+                let end = offset.plus(1);
+                let one = engine.log(log).reader.read(offset, end, 10, true).await;
+                assert_eq!(one.expect("readable"), [batch.clone()]);
+            }
+        }
+    }
+    // Two pieces, each of them with the room behind the end that is searched for torn writes.
+    assert!(read.iter().all(|&bytes| bytes < 80 << 10), "{read:?}");
+}
+
+#[tokio::test]
+async fn every_life_goes_on_where_the_last_one_was_told() {
+    let log = partition(1);
+    let mut memory = disk();
+    let (mut tag, mut batches) = (0, Vec::new());
+    for life in 0..5 {
+        let watched = Watched::new(memory.clone());
+        let mut engine = Engine::open(watched.clone(), config("/data")).await.expect("opens");
+        engine.open_log(log).await.expect("whole");
+        let bytes = watched.seen.segment_bytes_read.load(Ordering::SeqCst);
+        assert!(bytes < 80 << 10, "life {life} reads {bytes} bytes");
+        engine.logs.get_mut(&log).expect("open").batches.clone_from(&batches);
+        grow(&mut engine, 200, &mut tag).await;
+        batches.clone_from(&engine.log(log).batches);
+        assert_eq!(engine.read_all(log).await, batches, "life {life}");
+        memory = memory.after_kill();
+    }
+    let left = memory.files();
+    let snapshots =
+        left.iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "snapshot"));
+    // The last life's, this life's, and one that goes with the next checkpoint.
+    assert!(snapshots.count() <= 3, "those that nobody needs any more go: {left:?}");
+}
+
+#[tokio::test]
+async fn files_are_held_open_within_their_limit() {
+    for open_files_max in [4, 16, 64] {
+        let config = StorageConfig { open_files_max, ..config("/data") };
+        let watched = Watched::new(disk());
+        let mut engine = Engine::open(watched.clone(), config.clone()).await.expect("opens");
+        let logs: Vec<_> = (1..=40).map(partition).collect();
+        for &log in &logs {
+            engine.open_log(log).await.expect("new");
+        }
+        let mut tag = 0;
+        for round in 0..4 {
+            for &log in &logs {
+                tag += 1;
+                engine.append(log, tag, 1, 300).await;
+                engine.checkpoint_log(log).await;
+                if round % 2 == 1 {
+                    engine.roll(log).await;
+                }
+            }
+            for &log in &logs {
+                assert!(engine.settle(log).await);
+                assert_eq!(engine.read_all(log).await.len(), round + 1);
+            }
+        }
+        for &log in &logs {
+            engine.checkpoint_log(log).await;
+        }
+        engine.storage.close().await.expect("closed");
+        // The journal's files, two side files at a time, the marks, and one file that is being read
+        // while the table gives its place to another.
+        let most = open_files_max + config.journal_files_max + 2 + 1 + 1;
+        let seen = watched.seen.handles_max.load(Ordering::SeqCst);
+        assert!(seen <= most, "{seen} files were open, of {open_files_max}");
+    }
+}
+
+#[tokio::test]
+async fn writes_do_not_wait_for_files_to_be_unlinked() {
+    let watched = Watched::new(disk());
+    let mut engine = Engine::open(watched.clone(), config("/data")).await.expect("opens");
+    let (a, b, c) = (partition(1), partition(2), partition(3));
+    for log in [a, b, c] {
+        engine.open_log(log).await.expect("new");
+    }
+    for tag in 0..4 {
+        engine.append(a, tag, 1, 300).await;
+        engine.roll(a).await;
+        engine.append(b, tag, 1, 300).await;
+    }
+    assert!(engine.settle(a).await && engine.settle(b).await);
+    let permits = watched.seen.removals.available_permits();
+    let held = watched.seen.removals.forget_permits(permits);
+    engine.delete_before(a, Offset(4)).await;
+    assert!(engine.settle(a).await);
+    // Checkpoints, syncs and appends go on, though not one file can be removed.
+    for tag in 4..200 {
+        engine.append(a, tag, 1, 300).await;
+        engine.append(c, tag, 1, 300).await;
+        if tag % 50 == 0 {
+            engine.storage.checkpoint().await.expect("a checkpoint");
+        }
+    }
+    assert!(engine.settle(a).await && engine.settle(c).await);
+    let segments = |directory: &str| {
+        let files = watched_files(&watched);
+        files.iter().filter(|path| path.contains(directory) && path.ends_with("segment")).count()
+    };
+    assert!(segments("01010101") > 4, "not one is gone");
+    watched.seen.removals.add_permits(held);
+    engine.storage.remove_log(b).await.expect("removed, behind the others");
+    assert_eq!(segments("02020202"), 0);
+    assert_eq!(segments("01010101"), 1, "the lane keeps its order");
+    engine.close().await;
+}
+
+fn watched_files(watched: &Watched) -> Vec<String> {
+    watched.files().iter().map(|(path, _)| path.display().to_string()).collect()
+}
