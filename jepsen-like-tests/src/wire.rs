@@ -138,6 +138,16 @@ impl Connection {
         Ok(Self { stream, correlation: 0 })
     }
 
+    /// As `open`, for a client that takes so few bytes before it reads them.
+    ///
+    /// # Errors
+    /// If nothing listens there.
+    pub fn with_buffer(address: SocketAddr, bytes: usize) -> io::Result<Self> {
+        let connection = Self::open(address)?;
+        rustix::net::sockopt::set_socket_recv_buffer_size(&connection.stream, bytes)?;
+        Ok(connection)
+    }
+
     #[must_use]
     pub fn stream(&self) -> &TcpStream {
         &self.stream

@@ -257,8 +257,8 @@ impl Value for Records {
 
     fn write_nullable(value: Option<&Self>, writer: &mut Writer, form: Form) {
         write_long_length(value.map(Self::len), writer, form);
-        for chunk in value.into_iter().flat_map(Self::chunks) {
-            writer.bytes(chunk);
+        if let Some(records) = value {
+            writer.records(records);
         }
     }
 }

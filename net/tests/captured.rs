@@ -83,7 +83,8 @@ fn response_returns(recorded: &Recorded) -> bool {
     let response = Response::decode(key, &mut reader, recorded.version)
         .unwrap_or_else(|error| panic!("{place}: {error}"));
     assert_eq!(reader.remaining(), 0, "{place}: all of it is read");
-    let again = encode_response(correlation, recorded.version, &response).expect("short enough");
+    let again =
+        encode_response(correlation, recorded.version, &response).expect("short enough").chunks;
     assert_eq!(again.concat()[4..], recorded.frame, "{place}: {response:?}");
     true
 }

@@ -62,7 +62,7 @@ fn responses_come_back_with_their_correlation_id() {
     for key in ApiKey::ALL {
         for version in key.versions() {
             let body = Response::sample(*key, &mut Source::new(&SOURCE), version);
-            let chunks = encode_response(7, version, &body).expect("samples are short");
+            let chunks = encode_response(7, version, &body).expect("samples are short").chunks;
             let bytes = chunks.concat();
             let mut frames = Frames::new(64 * 1024);
             frames.receive(&bytes);

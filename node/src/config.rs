@@ -141,6 +141,10 @@ settings! {
         /// A client that does not read its answers is given up after this time.
         send_timeout: Duration = Duration::from_secs(30), time_within
             Duration::from_millis(100), HOUR;
+        /// The same for a request that comes too slowly (below 64 KiB a second, or not as a whole
+        /// at 1 MiB a second) while others wait for the memory that it holds.
+        pressed_patience: Duration = Duration::from_millis(500), time_within
+            Duration::from_millis(50), MINUTE;
         /// Requests of one connection that may wait for their answers.
         in_flight_max: usize = 64, within 1, 10_000;
     }
@@ -151,7 +155,8 @@ settings! {
         bytes_max: usize = 100 * MIB, within 64 * KIB, GIB;
         /// Bytes of all requests being read or worked on (`queued.max.request.bytes`).
         memory_max: usize = 256 * MIB, within 128 * KIB, 1 << 40;
-        /// Bytes of all answers with records being read or sent.
+        /// Bytes of all answers with records being read or sent. Of answers without records,
+        /// clients that do not take them may hold a quarter more.
         answer_memory_max: usize = 256 * MIB, within MIB, 1 << 40;
         /// No request may take longer, whatever it waits for.
         time_max: Duration = Duration::from_secs(2400), time_within SECOND, DAY;

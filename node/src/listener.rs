@@ -3,10 +3,12 @@
 pub(crate) mod api_versions;
 pub(crate) mod end;
 pub(crate) mod handle;
+pub(crate) mod lending;
 pub(crate) mod output;
 pub(crate) mod permits;
 pub(crate) mod session;
 pub(crate) mod stop;
+pub(crate) mod transfer;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -25,7 +25,7 @@ use crate::driver::ask::{ShardClient, Stopped};
 use crate::halt::Halt;
 use crate::listener::handle::fetch::sessions::FetchSessions;
 use crate::listener::handle::producer_id::ProducerIds;
-use crate::listener::permits::AnswerPools;
+use crate::listener::lending::AnswerPools;
 use crate::metrics::Metrics;
 use crate::storage::{LogError, OpenReport, Storage, StorageError};
 use crate::world::World;

@@ -6,8 +6,12 @@ mod clocks;
 mod connections;
 #[path = "node/house.rs"]
 mod house;
+#[path = "node/pressure.rs"]
+mod pressure;
 #[path = "node/requests.rs"]
 mod requests;
+#[path = "node/still.rs"]
+mod still;
 
 use house::{assert_values, client, consume, in_directory, in_memory, produce};
 

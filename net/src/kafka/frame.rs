@@ -2,6 +2,7 @@
 //! `encode_*` writes and `net::connection` has taken off before `decode_*`.
 
 use std::fmt;
+use std::ops::Range;
 
 use bytes::Bytes;
 
@@ -105,16 +106,26 @@ pub fn decode_response<R: Call>(
     Ok((correlation_id, R::Response::decode(&mut reader, version)?))
 }
 
-/// The chunks of the response frame to a request of `version`, its length first.
+/// A response as it goes out.
+#[derive(Clone, Debug)]
+pub struct Encoded {
+    /// The frame, its length first.
+    pub chunks: Vec<Bytes>,
+    /// Where in it records stand: one range for each list of records that is not empty.
+    pub records: Vec<Range<usize>>,
+}
+
+/// The response frame to a request of `version`.
 pub fn encode_response(
     correlation_id: i32,
     version: i16,
     body: &Response,
-) -> Result<Vec<Bytes>, WireError> {
+) -> Result<Encoded, WireError> {
     let mut writer = Writer::framed();
     header::encode_response_header(body.key(), version, correlation_id, &mut writer);
     body.encode(&mut writer, version);
-    writer.finish()
+    let records = writer.take_records();
+    Ok(Encoded { chunks: writer.finish()?, records })
 }
 
 /// The answer to an ApiVersions request of a version beyond ours: the error and our versions in
@@ -124,7 +135,7 @@ pub fn unsupported_api_versions(
     mut body: ApiVersionsResponse,
 ) -> Result<Vec<Bytes>, WireError> {
     body.error_code = error::Code::UnsupportedVersion.code();
-    encode_response(correlation_id, 0, &body.into())
+    Ok(encode_response(correlation_id, 0, &body.into())?.chunks)
 }
 
 /// The bytes of one value, for tests and tools that look at bodies alone.

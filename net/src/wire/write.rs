@@ -1,9 +1,11 @@
 //! Writing a frame as a list of chunks: small values are gathered, long byte strings are taken as
 //! they are, so that record bytes are never copied into a response.
 
+use std::ops::Range;
+
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::{WireError, WireErrorKind, varint};
+use super::{Records, WireError, WireErrorKind, varint};
 
 /// Byte strings up to this length are cheaper to copy than to write as a chunk of their own.
 const COPY_MAX: usize = 512;
@@ -24,6 +26,8 @@ pub struct Writer {
     /// Bytes before `open`.
     closed: usize,
     prefixed: bool,
+    /// Where records stand among the bytes written.
+    records: Vec<Range<usize>>,
     error: Option<WireError>,
 }
 
@@ -83,6 +87,24 @@ impl Writer {
         self.close_piece();
         self.closed += bytes.len();
         self.chunks.push(bytes.clone());
+    }
+
+    /// Appends all of `records`, and notes where they stand.
+    pub fn records(&mut self, records: &Records) {
+        let start = self.written();
+        for chunk in records.chunks() {
+            self.bytes(chunk);
+        }
+        if self.written() > start {
+            self.records.push(start..self.written());
+        }
+    }
+
+    /// Takes the notes of where records stand: one for each `Records` that is not empty, in
+    /// positions of the whole frame with its length. Those in tagged fields are not noted.
+    #[must_use]
+    pub fn take_records(&mut self) -> Vec<Range<usize>> {
+        std::mem::take(&mut self.records)
     }
 
     /// The length of a compact string, byte string or array; `None` is null.

@@ -13,6 +13,8 @@ pub(crate) enum End {
     Idle,
     /// The client stopped in the middle of a frame.
     SlowSender,
+    /// The client stopped in the middle of a frame whose memory others wait for.
+    InTheWay,
     /// The client does not read.
     SlowReader,
     /// A request had no answer in its time.
@@ -36,6 +38,7 @@ impl End {
         matches!(
             self,
             Self::SlowSender
+                | Self::InTheWay
                 | Self::SlowReader
                 | Self::TookTooLong
                 | Self::Garbage(_)
@@ -56,6 +59,9 @@ impl fmt::Display for End {
             Self::Left => f.write_str("the client left"),
             Self::Idle => f.write_str("idle for too long"),
             Self::SlowSender => f.write_str("a request did not come to its end in time"),
+            Self::InTheWay => {
+                f.write_str("a request was slow to come while others waited for its memory")
+            }
             Self::SlowReader => f.write_str("the client did not read its answers in time"),
             Self::TookTooLong => f.write_str("a request took longer than any may"),
             Self::Garbage(why) => write!(f, "not understood: {why}"),

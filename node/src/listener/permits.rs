@@ -1,5 +1,5 @@
-//! What requests and answers may hold in memory, all connections together: bytes are permitted
-//! before they are read.
+//! What requests may hold in memory, all connections together: bytes are permitted before they are
+//! read.
 //!
 //! A frame earns its memory: the first 4 KiB of any frame are free (they fit the buffer that each
 //! connection has anyway), the next need a permit from the small pool, and only a frame whose
@@ -13,6 +13,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -29,6 +30,8 @@ pub(crate) const FREE_DECODED_BYTES: usize = 32 * 1024;
 pub(crate) struct Pool {
     bytes: Arc<Semaphore>,
     bytes_max: usize,
+    /// Bytes that are waited for.
+    waiting: Arc<AtomicUsize>,
 }
 
 /// Bytes taken from a pool; they return when this is dropped.
@@ -40,7 +43,7 @@ pub(crate) type Granting = Pin<Box<dyn Future<Output = Permit> + Send>>;
 impl Pool {
     pub(crate) fn new(bytes_max: usize) -> Self {
         let bytes_max = bytes_max.min(Semaphore::MAX_PERMITS);
-        Self { bytes: Arc::new(Semaphore::new(bytes_max)), bytes_max }
+        Self { bytes: Arc::new(Semaphore::new(bytes_max)), bytes_max, waiting: Arc::default() }
     }
 
     /// The permit, if it is there at once.
@@ -51,9 +54,21 @@ impl Pool {
     /// Waits for the permit. Never more than the whole pool, or it would wait for ever.
     pub(crate) fn take(&self, bytes: usize) -> Granting {
         let (pool, bytes) = (Arc::clone(&self.bytes), self.clamp(bytes));
-        Box::pin(
-            async move { pool.acquire_many_owned(bytes).await.expect("the pool is never closed") },
-        )
+        let waiting = Waiting::new(&self.waiting, bytes as usize);
+        Box::pin(async move {
+            let permit = pool.acquire_many_owned(bytes).await.expect("the pool is never closed");
+            drop(waiting);
+            permit
+        })
+    }
+
+    /// Bytes that are waited for at this moment.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
+    pub(crate) const fn bytes_max(&self) -> usize {
+        self.bytes_max
     }
 
     /// Bytes that are taken at this moment.
@@ -66,53 +81,31 @@ impl Pool {
     }
 }
 
+/// Counted while somebody waits.
+struct Waiting {
+    counted: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Waiting {
+    fn new(counted: &Arc<AtomicUsize>, bytes: usize) -> Self {
+        counted.fetch_add(bytes, Ordering::SeqCst);
+        Self { counted: Arc::clone(counted), bytes }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.counted.fetch_sub(self.bytes, Ordering::SeqCst);
+    }
+}
+
 /// The pools that frames are read into, and the one that they are taken apart into.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestPools {
     small: Pool,
     large: Pool,
     decoded: Pool,
-}
-
-/// The pools that answers with records are read into. Who finds the large one exhausted is served
-/// from the small one, with a small answer: slow readers of large answers slow others down, and
-/// cannot stop them.
-#[derive(Clone, Debug)]
-pub(crate) struct AnswerPools {
-    small: Pool,
-    large: Pool,
-}
-
-/// Bytes of an answer from the small pool.
-const SMALL_ANSWER_BYTES: usize = 128 * 1024;
-
-impl AnswerPools {
-    /// A quarter of the memory is the small pool's.
-    pub(crate) fn new(memory_max: usize) -> Self {
-        Self { small: Pool::new(memory_max / 4), large: Pool::new(memory_max - memory_max / 4) }
-    }
-
-    /// A permit for an answer of at most `bytes`, perhaps of less.
-    pub(crate) async fn take(&self, bytes: usize) -> Permit {
-        // Nobody gets so much that only a few could be answered at the same time.
-        match self.large.try_take(bytes.min(self.large.bytes_max / 4)) {
-            Some(permit) => permit,
-            None => self.small.take(bytes.min(SMALL_ANSWER_BYTES)).await,
-        }
-    }
-
-    /// A permit for a batch that goes out whatever its size; never for less, as far as there is
-    /// so much at all.
-    pub(crate) async fn take_whole(&self, bytes: usize) -> Permit {
-        match self.large.try_take(bytes) {
-            Some(permit) => permit,
-            None => self.small.take(bytes).await,
-        }
-    }
-
-    pub(crate) fn taken(&self) -> usize {
-        self.small.taken() + self.large.taken()
-    }
 }
 
 /// What must be permitted before a connection reads on.

@@ -21,7 +21,7 @@ use quorate_core::time::Instant;
 use quorate_net::clock::{Clock, Sleep};
 use quorate_net::connection::{Frames, Wants};
 use quorate_net::kafka::frame::{
-    Decoded, RequestError, decode_counted, encode_response, unsupported_api_versions,
+    Decoded, Encoded, RequestError, decode_counted, encode_response, unsupported_api_versions,
 };
 use quorate_net::kafka::header::RequestHeader;
 use quorate_net::kafka::{ApiKey, Request, Response};
@@ -30,17 +30,17 @@ use tokio::io::AsyncReadExt;
 
 use super::api_versions;
 use super::end::End;
-use super::output::Output;
+use super::lending::AnswerPools;
+use super::output::{Lent, MustLeave, Output};
 use super::permits::{
     FREE_BYTES, FREE_DECODED_BYTES, Granting, Permit, RequestPools, SMALL_BYTES, Stage, hold,
 };
 use super::stop::{Ear, Pace, Stop};
+use super::transfer::Transfer;
 use crate::metrics::Metrics;
 
 /// Unsent bytes from which on a client must read before its next request begins.
 const UNSENT_MAX: usize = 64 * 1024;
-/// A client that moves less than this in a whole window is given up.
-const BYTES_A_SECOND_MIN: u64 = 64 * 1024;
 /// A frame must have come as a whole after its time of grace and the time that it takes at this
 /// rate: the large pool is not for those who trickle.
 const FRAME_BYTES_A_SECOND_MIN: u64 = 1 << 20;
@@ -55,10 +55,9 @@ pub(crate) struct Client {
 }
 
 /// What a request comes to.
-#[derive(Debug)]
 pub(crate) enum Answer {
-    /// The permit covers records in the response and returns when they are sent.
-    Send(Response, Option<Permit>),
+    /// With the memory of the records in it.
+    Send(Response, Option<Lent>),
     /// Nothing is sent, as the client asked (acks=0).
     Silence,
     /// Nothing can be sent: the connection is closed, for this reason.
@@ -85,6 +84,7 @@ pub(crate) struct Shared {
     pub(crate) serve: Arc<dyn Serve>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) pools: RequestPools,
+    pub(crate) answers: AnswerPools,
     pub(crate) stop: Arc<Stop>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) limits: Limits,
@@ -98,6 +98,7 @@ pub(crate) struct Limits {
     pub(crate) idle_timeout: Duration,
     pub(crate) receive_timeout: Duration,
     pub(crate) send_timeout: Duration,
+    pub(crate) pressed_patience: Duration,
     pub(crate) request_time_max: Duration,
 }
 
@@ -118,33 +119,6 @@ struct Asked<T> {
     permit: Option<Permit>,
 }
 
-/// A transfer is watched in windows: in each, so much must move, or it must end.
-#[derive(Clone, Copy, Default)]
-struct Transfer {
-    /// When the window began.
-    began: Instant,
-    /// Moved in this window.
-    bytes: u64,
-}
-
-impl Transfer {
-    const fn start(now: Instant) -> Self {
-        Self { began: now, bytes: 0 }
-    }
-
-    fn moved(&mut self, now: Instant, bytes: usize, window: Duration) {
-        self.bytes += bytes as u64;
-        let enough = window.as_millis() * u128::from(BYTES_A_SECOND_MIN) / 1000;
-        if u128::from(self.bytes) >= enough {
-            *self = Self::start(now);
-        }
-    }
-
-    fn deadline(self, window: Duration) -> Instant {
-        self.began + window
-    }
-}
-
 pub(crate) struct Session {
     shared: Arc<Shared>,
     client: Arc<Client>,
@@ -155,6 +129,10 @@ pub(crate) struct Session {
     permit: Option<(Stage, Permit)>,
     granting: Option<(Stage, Granting)>,
     receiving: Transfer,
+    /// The same for the patience that is left when others wait for the memory of the frame.
+    pressed: Transfer,
+    /// When to look again whether others wait for it.
+    look_at: Instant,
     /// When the frame that is being received began.
     frame_began: Instant,
     /// How much to read when no frame has begun: as much as the frame before had.
@@ -167,6 +145,8 @@ pub(crate) struct Session {
     waiting: VecDeque<Asked<Pin<Box<dyn Future<Output = Answer> + Send>>>>,
     output: Output,
     sending: Transfer,
+    /// Since when sending waits for the log, and not for the client.
+    reads_since: Option<Instant>,
     /// Nothing more is read: the client has ended its side, or the node stops, or an answer was
     /// to close. What was begun is answered first.
     closing: Option<End>,
@@ -186,6 +166,8 @@ impl Session {
             permit: None,
             granting: None,
             receiving: Transfer::default(),
+            pressed: Transfer::default(),
+            look_at: now,
             frame_began: now,
             ahead: FREE_BYTES,
             next: None,
@@ -194,6 +176,7 @@ impl Session {
             waiting: VecDeque::new(),
             output: Output::default(),
             sending: Transfer::default(),
+            reads_since: None,
             closing: None,
             active: now,
             timer: None,
@@ -304,7 +287,7 @@ impl Session {
                 let chunks =
                     unsupported_api_versions(prefix.correlation_id, api_versions::response())
                         .map_err(End::garbage)?;
-                self.push(chunks, None);
+                self.push(Encoded { chunks, records: Vec::new() }, None);
             }
             Err(error) => return Err(End::garbage(error)),
         }
@@ -313,10 +296,10 @@ impl Session {
 
     fn put(&mut self, header: &RequestHeader, answer: Answer) -> Result<(), End> {
         match answer {
-            Answer::Send(response, permit) => {
-                let chunks = encode_response(header.correlation_id, header.version, &response)
+            Answer::Send(response, lent) => {
+                let encoded = encode_response(header.correlation_id, header.version, &response)
                     .map_err(End::garbage)?;
-                self.push(chunks, permit);
+                self.push(encoded, lent);
             }
             Answer::Silence => {}
             Answer::Close(why) => {
@@ -332,16 +315,29 @@ impl Session {
         Ok(())
     }
 
-    fn push(&mut self, chunks: Vec<Bytes>, permit: Option<Permit>) {
+    fn push(&mut self, encoded: Encoded, lent: Option<Lent>) {
         if self.output.pending() == 0 {
             self.sending = Transfer::start(self.now);
         }
-        self.output.push(chunks, permit);
+        self.output.push(encoded, lent);
     }
 
     fn send(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
-        match self.output.poll_send(&mut *self.stream, context) {
-            Poll::Pending => Ok(false),
+        let sent = self.output.poll_send(&mut *self.stream, context);
+        match (self.output.is_reading(), self.reads_since) {
+            (true, None) => self.reads_since = Some(self.now),
+            (false, Some(since)) => {
+                self.sending.excuse(self.now.saturating_since(since));
+                self.reads_since = None;
+            }
+            _ => {}
+        }
+        match sent {
+            Poll::Pending => {
+                let rested = self.output.rest(self.now, &self.shared.answers, context);
+                rested.map_err(|MustLeave| End::SlowReader)?;
+                Ok(false)
+            }
             Poll::Ready(Err(error)) => Err(End::Io(error)),
             Poll::Ready(Ok(bytes)) => {
                 self.sending.moved(self.now, bytes, self.shared.limits.send_timeout);
@@ -387,7 +383,9 @@ impl Session {
                 if !mid_frame {
                     self.begin_frame();
                 }
-                self.receiving.moved(self.now, bytes, self.shared.limits.receive_timeout);
+                let limits = &self.shared.limits;
+                self.receiving.moved(self.now, bytes, limits.receive_timeout);
+                self.pressed.moved(self.now, bytes, limits.pressed_patience);
                 self.shared.metrics.bytes_received.add(bytes as u64);
                 self.active = self.now;
                 Ok(true)
@@ -397,14 +395,20 @@ impl Session {
 
     fn begin_frame(&mut self) {
         self.receiving = Transfer::start(self.now);
+        self.pressed = self.receiving;
         self.frame_began = self.now;
     }
 
     /// When the frame that is being received must be whole.
-    fn frame_deadline(&self) -> Instant {
+    fn frame_deadline(&self, grace: Duration) -> Instant {
         let length = self.frames.next_length().unwrap_or(0) as u64;
-        let grace = self.shared.limits.receive_timeout;
         self.frame_began + grace + Duration::from_millis(length * 1000 / FRAME_BYTES_A_SECOND_MIN)
+    }
+
+    /// Whether somebody waits for memory of the pool that the frame being received holds some of.
+    fn is_pressed(&self) -> bool {
+        let held = self.permit.as_ref().and_then(|(stage, _)| self.shared.pools.of(*stage));
+        held.is_some_and(|(pool, _)| pool.waiting() > 0)
     }
 
     /// The stage of a frame that has come as a whole.
@@ -491,7 +495,7 @@ impl Session {
                 *first = (at, end);
             }
         };
-        if self.output.pending() > 0 {
+        if self.output.pending() > 0 && !self.output.is_reading() {
             sooner(&mut first, self.sending.deadline(limits.send_timeout), End::SlowReader);
         }
         let mid_frame = self.frames.buffered() > 0
@@ -499,7 +503,12 @@ impl Session {
             && !matches!(self.frames.wants(), Ok(Wants::Frame));
         if mid_frame {
             sooner(&mut first, self.receiving.deadline(limits.receive_timeout), End::SlowSender);
-            sooner(&mut first, self.frame_deadline(), End::SlowSender);
+            sooner(&mut first, self.frame_deadline(limits.receive_timeout), End::SlowSender);
+            if self.permit.is_some() {
+                let patience = limits.pressed_patience;
+                let behind = self.pressed.deadline(patience).min(self.frame_deadline(patience));
+                sooner(&mut first, behind.max(self.look_at), End::InTheWay);
+            }
         }
         first
     }
@@ -509,6 +518,10 @@ impl Session {
         loop {
             let (deadline, end) = self.deadline();
             if deadline <= self.now {
+                if matches!(end, End::InTheWay) && !self.is_pressed() {
+                    self.look_at = self.now + self.shared.limits.pressed_patience;
+                    continue;
+                }
                 return Poll::Ready(end);
             }
             // A timer that is early is left to run: moving it at each request would cost more.

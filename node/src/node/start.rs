@@ -32,7 +32,8 @@ use crate::listener;
 use crate::listener::handle::Handlers;
 use crate::listener::handle::fetch::sessions::FetchSessions;
 use crate::listener::handle::producer_id::ProducerIds;
-use crate::listener::permits::{AnswerPools, RequestPools};
+use crate::listener::lending::AnswerPools;
+use crate::listener::permits::RequestPools;
 use crate::listener::session::{Limits as SessionLimits, Shared};
 use crate::listener::stop::Stop;
 use crate::metrics::Metrics;
@@ -237,6 +238,7 @@ fn shared(node: &Arc<Node>) -> Arc<Shared> {
         serve: Arc::new(Handlers { node: Arc::clone(node) }),
         clock: Arc::clone(&node.clock),
         pools: RequestPools::new(request.memory_max),
+        answers: node.answers.clone(),
         stop: Arc::new(Stop::default()),
         metrics: Arc::clone(&node.metrics),
         limits: SessionLimits {
@@ -245,6 +247,7 @@ fn shared(node: &Arc<Node>) -> Arc<Shared> {
             idle_timeout: network.idle_timeout,
             receive_timeout: network.receive_timeout,
             send_timeout: network.send_timeout,
+            pressed_patience: network.pressed_patience,
             request_time_max: request.time_max,
         },
     })

@@ -15,21 +15,26 @@ use quorate_net::kafka::messages::{
     ApiVersionsRequest, FetchRequest, HeartbeatRequest, MetadataRequest, ProduceRequest,
 };
 use quorate_net::kafka::{ApiKey, Call};
+use quorate_net::transport::Stream;
 use quorate_net::wire::Text;
 use quorate_node::node::RunningNode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 pub(crate) struct Raw {
-    stream: TcpStream,
+    pub(crate) stream: Box<dyn Stream>,
 }
 
 impl Raw {
     pub(crate) async fn connect(node: &RunningNode) -> Self {
-        Self { stream: TcpStream::connect(node.address()).await.unwrap() }
+        Self::over(TcpStream::connect(node.address()).await.unwrap())
     }
 
-    async fn send<R: Call>(&mut self, correlation_id: i32, version: i16, request: &R) {
+    pub(crate) fn over(stream: impl Stream) -> Self {
+        Self { stream: Box::new(stream) }
+    }
+
+    pub(crate) async fn send<R: Call>(&mut self, correlation_id: i32, version: i16, request: &R) {
         let key = R::KEY;
         let header = RequestHeader { key, version, correlation_id, client_id: None };
         for chunk in encode_request(&header, request).unwrap() {
@@ -53,9 +58,22 @@ impl Raw {
 
     async fn frame(&mut self) -> Bytes {
         let length = soon(self.stream.read_u32()).await.unwrap();
-        let mut frame = vec![0; length as usize];
+        self.body(length as usize).await
+    }
+
+    async fn body(&mut self, length: usize) -> Bytes {
+        let mut frame = vec![0; length];
         soon(self.stream.read_exact(&mut frame)).await.unwrap();
         Bytes::from(frame)
+    }
+
+    /// The response whose length has been read already.
+    pub(crate) async fn rest_of_frame<R: Call>(
+        &mut self,
+        length: usize,
+        version: i16,
+    ) -> (i32, R::Response) {
+        decode_response::<R>(&self.body(length).await, version).unwrap()
     }
 
     async fn receive<R: Call>(&mut self, version: i16) -> (i32, R::Response) {
@@ -74,12 +92,12 @@ impl Raw {
     }
 }
 
-fn metadata(topic: &str) -> MetadataRequest {
+pub(crate) fn metadata(topic: &str) -> MetadataRequest {
     let topic = MetadataRequestTopic { name: Some(Text::from(topic)), ..Default::default() };
     MetadataRequest { topics: Some(vec![topic]), ..MetadataRequest::default() }
 }
 
-fn produce_request(topic: &str, acks: i16, value: &[u8]) -> ProduceRequest {
+pub(crate) fn produce_request(topic: &str, acks: i16, value: &[u8]) -> ProduceRequest {
     let mut batch = BatchBuilder::new(Codec::None);
     batch.append(Timestamp(1), None, Some(value), []);
     let records = batch.build().chunks().into_iter().collect();
@@ -96,7 +114,7 @@ fn produce_request(topic: &str, acks: i16, value: &[u8]) -> ProduceRequest {
     }
 }
 
-fn fetch_request(topic: &str, max_wait_ms: i32) -> FetchRequest {
+pub(crate) fn fetch_request(topic: &str, max_wait_ms: i32) -> FetchRequest {
     let partition = FetchPartition { partition_max_bytes: 1 << 20, ..FetchPartition::default() };
     FetchRequest {
         max_wait_ms,

@@ -128,7 +128,9 @@ impl Cluster {
             Request::ListOffsets(list) => state.list_offsets(&list).into(),
             other => panic!("{:?} is not played", other.key()),
         };
-        encode_response(header.correlation_id, header.version, &response).ok()
+        encode_response(header.correlation_id, header.version, &response)
+            .ok()
+            .map(|encoded| encoded.chunks)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Fetch: reads what the views allow, and waits once for the whole request when that is too
 //! little. Record bytes go from the log to the socket as they are.
 
+mod again;
 pub(crate) mod read;
 pub(crate) mod sessions;
 
@@ -20,7 +21,8 @@ use self::read::{Pass, Read};
 use self::sessions::Context;
 use crate::catalog::log::LogHandle;
 use crate::driver::ask::{Stopped, Withdrawal};
-use crate::listener::permits::Permit;
+use crate::listener::lending::Loan;
+use crate::listener::output::{Lent, Source};
 use crate::listener::session::Answer;
 use crate::node::Node;
 
@@ -67,9 +69,10 @@ pub(crate) async fn fetch(node: &Arc<Node>, version: i16, request: FetchRequest)
         }
     };
     match read_or_wait(node, &terms, context.wanted()).await {
-        Ok((pass, permit)) => {
+        Ok((pass, loan)) => {
             node.metrics.bytes_fetched.add(pass.bytes as u64);
-            Answer::Send(respond(node, &terms, &context, pass).into(), permit)
+            let (response, sources) = respond(node, &terms, &context, pass);
+            Answer::Send(response.into(), loan.map(|loan| Lent { loan, sources }))
         }
         Err(Stopped) => Answer::Close("the node stops".to_owned()),
     }
@@ -95,16 +98,16 @@ async fn read_or_wait(
     node: &Arc<Node>,
     terms: &Terms,
     wanted: &[Wanted],
-) -> Result<(Pass, Option<Permit>), Stopped> {
+) -> Result<(Pass, Option<Loan>), Stopped> {
     loop {
-        let (pass, permit) = read::pass(node, terms, wanted).await;
+        let (pass, loan) = read::pass(node, terms, wanted).await;
         let enough = pass.bytes >= terms.bytes_min || pass.failed || pass.more;
         if enough || wanted.is_empty() || node.clock.now().monotonic >= terms.until {
-            return Ok((pass, permit));
+            return Ok((pass, loan));
         }
         // What was read is read again after the wait: it lies in the page cache, and holding it
         // meanwhile would hold its memory.
-        drop(permit);
+        drop(loan);
         wait(node, terms, &pass).await?;
     }
 }
@@ -141,11 +144,19 @@ async fn wait(node: &Node, terms: &Terms, pass: &Pass) -> Result<(), Stopped> {
     Ok(())
 }
 
-fn respond(node: &Node, terms: &Terms, context: &Context, pass: Pass) -> FetchResponse {
+/// The response, and where its records can be read again.
+fn respond(
+    node: &Node,
+    terms: &Terms,
+    context: &Context,
+    pass: Pass,
+) -> (FetchResponse, Vec<Source>) {
     let mut responses: Vec<FetchableTopicResponse> = Vec::new();
+    let mut sources = Vec::new();
     let mut moved = false;
     let rows = node.fetch_sessions.close(context, pass.reads);
-    for Read { topic, data, .. } in rows {
+    for Read { topic, data, source, .. } in rows {
+        sources.extend(source);
         moved |= data.current_leader.leader_id >= 0;
         match responses.last_mut() {
             Some(last) if last.topic == topic.name && last.topic_id == topic.id => {
@@ -168,12 +179,10 @@ fn respond(node: &Node, terms: &Terms, context: &Context, pass: Pass) -> FetchRe
     } else {
         Vec::new()
     };
-    FetchResponse {
-        session_id: context.session_id(),
-        responses,
-        node_endpoints,
-        ..FetchResponse::default()
-    }
+    let session_id = context.session_id();
+    let response =
+        FetchResponse { session_id, responses, node_endpoints, ..FetchResponse::default() };
+    (response, sources)
 }
 
 /// The answer to one partition that cannot be read.

@@ -8,10 +8,12 @@ use quorate_net::kafka::error::Code;
 use quorate_net::kafka::messages::fetch::{LeaderIdAndEpoch, PartitionData};
 use quorate_net::wire::Records;
 
+use super::again::{LogAgain, Steps};
 use super::{BY_ID, Terms, TopicKey, Wanted, failure};
 use crate::catalog::Log;
 use crate::catalog::log::LogHandle;
-use crate::listener::permits::Permit;
+use crate::listener::lending::Loan;
+use crate::listener::output::Source;
 use crate::node::Node;
 use crate::storage::ReadError;
 
@@ -19,6 +21,8 @@ use crate::storage::ReadError;
 pub(crate) struct Read {
     pub(crate) topic: TopicKey,
     pub(crate) data: PartitionData,
+    /// Where its records can be read again; `None` without records.
+    pub(crate) source: Option<Source>,
     /// `None` where it cannot be read at all.
     pub(crate) log: Option<Arc<LogHandle>>,
     /// Where the client will read on.
@@ -67,21 +71,25 @@ impl Readable<'_> {
     }
 }
 
-pub(super) async fn pass(node: &Node, terms: &Terms, wanted: &[Wanted]) -> (Pass, Option<Permit>) {
+pub(super) async fn pass(
+    node: &Arc<Node>,
+    terms: &Terms,
+    wanted: &[Wanted],
+) -> (Pass, Option<Loan>) {
     let found: Vec<Result<Readable<'_>, Refused>> =
         wanted.iter().map(|wanted| find(node, terms, wanted)).collect();
-    let mut permit = match wanted_bytes(terms, &found) {
+    let mut loan = match wanted_bytes(terms, &found) {
         Some(bytes) => Some(node.answers.take(bytes).await),
         None => None,
     };
-    let permitted = permit.as_ref().map_or(0, Permit::num_permits);
+    let permitted = loan.as_ref().map_or(0, Loan::bytes);
     let terms = &Terms { bytes_max: terms.bytes_max.min(permitted), ..*terms };
     let mut pass = Pass::default();
     for (wanted, found) in wanted.iter().zip(found) {
         let read = match found {
             Ok(readable) => {
                 let up_to = readable.up_to;
-                let read = read(node, terms, &pass, readable, &mut permit).await;
+                let read = read(node, terms, &pass, readable, &mut loan).await;
                 pass.more |= read.log.is_some() && read.next < up_to;
                 read
             }
@@ -92,12 +100,10 @@ pub(super) async fn pass(node: &Node, terms: &Terms, wanted: &[Wanted]) -> (Pass
         pass.reads.push(read);
     }
     // What was asked for and not filled goes back at once.
-    permit = permit.and_then(|mut permit| {
-        let unused = permit.num_permits().saturating_sub(pass.bytes);
-        drop(permit.split(unused));
-        (pass.bytes > 0).then_some(permit)
-    });
-    (pass, permit)
+    if let Some(loan) = &mut loan {
+        loan.shrink(pass.bytes);
+    }
+    (pass, loan.filter(|loan| loan.bytes() > 0))
 }
 
 /// Bytes that may be read; `None` where nothing is there to read.
@@ -151,15 +157,15 @@ fn unreadable(node: &Node, wanted: &Wanted, refused: Refused) -> Read {
     if let Some(LeaderEpoch(leader_epoch)) = refused.leader_epoch {
         data.current_leader = LeaderIdAndEpoch { leader_id: node.id.0, leader_epoch };
     }
-    Read { topic: wanted.topic.clone(), data, log: None, next: wanted.from }
+    Read { topic: wanted.topic.clone(), data, source: None, log: None, next: wanted.from }
 }
 
 async fn read(
-    node: &Node,
+    node: &Arc<Node>,
     terms: &Terms,
     pass: &Pass,
     readable: Readable<'_>,
-    permit: &mut Option<Permit>,
+    loan: &mut Option<Loan>,
 ) -> Read {
     let Readable { wanted, batch_bytes_max, log, view, up_to } = readable;
     let mut data = PartitionData {
@@ -175,6 +181,7 @@ async fn read(
         ..PartitionData::default()
     };
     let mut next = wanted.from;
+    let mut source = None;
     let room = terms.bytes_max.saturating_sub(pass.bytes).min(wanted.bytes_max);
     // The first batch of an answer goes out whatever its size, or a reader would never pass it.
     let at_least_one = pass.bytes == 0;
@@ -182,17 +189,23 @@ async fn read(
         let mut found = log.reader.read(wanted.from, up_to, room, false).await;
         if at_least_one && found.as_ref().is_ok_and(Vec::is_empty) {
             // Memory first, the batch after it: the one permit is for the one batch then.
-            *permit = None;
-            *permit = Some(node.answers.take_whole(batch_bytes_max).await);
+            *loan = None;
+            *loan = Some(node.answers.take_whole(batch_bytes_max).await);
             found = log.reader.read(wanted.from, up_to, room, true).await;
         }
         match found {
             Ok(batches) => {
                 let mut records = Records::default();
+                let mut steps = Steps::default();
                 // Any codec to any version, as Kafka since 4.0: rskafka reads zstd by Fetch v4.
                 for batch in batches {
                     next = batch.header().next_offset();
+                    steps.pass(&batch);
                     records.extend(batch.chunks());
+                }
+                if !records.is_empty() {
+                    let again = LogAgain::new(node, &log, batch_bytes_max);
+                    source = Some(Source { again: Arc::new(again), steps: steps.into() });
                 }
                 data.records = Some(records);
             }
@@ -205,7 +218,7 @@ async fn read(
             }
         }
     }
-    Read { topic: wanted.topic.clone(), data, log: Some(log), next }
+    Read { topic: wanted.topic.clone(), data, source, log: Some(log), next }
 }
 
 pub(crate) const fn read_code(error: &ReadError) -> Code {

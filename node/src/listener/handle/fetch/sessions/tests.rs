@@ -40,6 +40,7 @@ fn read(index: i32, high_watermark: i64, records: &'static [u8]) -> Read {
             records: Some(Records::from(bytes::Bytes::from_static(records))),
             ..PartitionData::default()
         },
+        source: None,
         log: None,
         next: Offset(10),
     }
