@@ -1,15 +1,23 @@
 //! A partition's replica: its state, its inputs in their order, its status line. What a leader
 //! does with a batch is `leader`'s.
 
+pub mod divergence;
+mod follower;
 pub mod interface;
 pub mod isr;
 mod leader;
 pub mod leader_epochs;
 pub mod message;
 pub mod producers;
+mod progress;
+mod proposal;
 mod readers;
 pub mod recovered;
+mod replication;
 pub mod retention;
+mod role;
+mod tail;
+mod upkeep;
 mod waiting;
 
 use std::collections::VecDeque;
@@ -25,11 +33,12 @@ use self::interface::{
 use self::isr::InSync;
 use self::readers::Readable;
 use self::retention::WallClock;
+use self::role::Role;
 use self::waiting::Waiting;
-use crate::id::{LeaderEpoch, NodeId, Offset, RequestId, WriteId};
+use crate::id::{LeaderEpoch, NodeEpoch, NodeId, Offset, RequestId, WriteId};
 use crate::machine::Machine;
 use crate::segment::frame::FRAME_HEADER_BYTES;
-use crate::time::{Instant, Now, Timestamp};
+use crate::time::{Instant, Now};
 use crate::{mutant, reached};
 
 /// One replica of one partition.
@@ -39,6 +48,15 @@ pub struct Replica {
     limits: Limits,
     config: PartitionConfig,
     assignment: Assignment,
+    /// Which life of the node this is. `None`: the controller has not said.
+    node_epoch: Option<NodeEpoch>,
+    role: Role,
+    /// Questions asked of leaders in this life.
+    attempts: u64,
+    /// Storage is cutting the log: nothing else is done to it meanwhile.
+    cutting: Option<WriteId>,
+    /// Closes when that is done.
+    close_after_cut: Option<RequestId>,
     /// The log as it will be when all writes in flight are done.
     log: Recovered,
     /// Bytes of all segments, kept beside the log so that no step adds them up.
@@ -110,10 +128,13 @@ impl Replica {
     ) -> Self {
         recovered.check();
         let (start, end) = (recovered.log_start, recovered.end);
+        let is_alone = assignment.replicas.len() <= 1 && assignment.in_sync == [id];
+        let high_watermark = if is_alone { end } else { recovered.log_start };
         let mut in_sync = InSync::default();
-        in_sync.assign(&assignment.in_sync, Offset::ZERO);
+        in_sync.assign(&assignment.in_sync, high_watermark);
         in_sync.advance(id, end);
-        let high_watermark = in_sync.high_watermark().map_or(start, |high| high.max(start));
+        let leads = is_alone && assignment.leader == Some(id);
+        let role = if leads { Role::Leading(Box::default()) } else { Role::Neither };
         Self {
             id,
             wall_clock: limits.wall_clock,
@@ -122,6 +143,11 @@ impl Replica {
             limits,
             config,
             assignment,
+            node_epoch: None,
+            role,
+            attempts: 0,
+            cutting: None,
+            close_after_cut: None,
             log_bytes: recovered.bytes(),
             log: recovered,
             writes: VecDeque::new(),
@@ -131,7 +157,7 @@ impl Replica {
             durable_start: start,
             high_watermark,
             waiting: Waiting::default(),
-            readable: Readable::new(end),
+            readable: Readable::at(high_watermark, end),
             active_since: Instant::ZERO,
             retention_at: None,
             expiry_at: None,
@@ -161,13 +187,13 @@ impl Replica {
             last_stable: self.high_watermark,
             end: self.log.end,
             max_timestamp: self.log.max_timestamp,
-            is_settling: false,
+            is_settling: self.is_settling(),
         }
     }
 
     /// Whether it takes what only a leader may take.
     pub fn is_leader(&self) -> bool {
-        self.assignment.leader == Some(self.id) && self.state == State::Open
+        matches!(self.role, Role::Leading(_)) && self.state == State::Open
     }
 
     /// Writes that storage has not reported yet.
@@ -195,21 +221,6 @@ impl Replica {
         self.plan_retention(now, Duration::ZERO);
     }
 
-    fn on_assigned(&mut self, assignment: Assignment, effects: &mut Vec<Effect>) {
-        if assignment.leader_epoch < self.leader_epoch() {
-            reached!("older-assignment-ignored");
-            return;
-        }
-        self.in_sync.assign(&assignment.in_sync, self.high_watermark);
-        self.in_sync.advance(self.id, self.durable_end);
-        self.assignment = assignment;
-        if self.is_leader() {
-            self.advance(effects);
-        } else {
-            self.refuse_waiting(Refusal::NotLeader, effects);
-        }
-    }
-
     fn on_configured(&mut self, now: Now, config: PartitionConfig, effects: &mut Vec<Effect>) {
         self.config = config;
         self.wall_clock.trust();
@@ -222,17 +233,14 @@ impl Replica {
         if self.state == State::Halted {
             return;
         }
+        let before = self.durable_end;
         while let Some(&done) = self.writes.front().filter(|first| first.write <= through) {
-            self.writes.pop_front();
-            self.durable_end = self.durable_end.max(done.end);
-            self.durable_start = self.durable_start.max(done.start);
-            match done.answers {
-                Some(Answer::DeleteRecords(request, log_start)) => {
-                    reply(request, Outcome::RecordsDeleted { log_start }, effects);
-                }
-                Some(Answer::Close(request)) => reply(request, Outcome::Closed, effects),
-                None => {}
+            if Some(done.write) == self.cutting {
+                // Answered by `Truncated`, which says what the log is now.
+                break;
             }
+            self.writes.pop_front();
+            self.answer_written(done, effects);
         }
         // Whoever waits for what is gone is to look again, and finds its offset out of range.
         for request in self.waiting.readers_below(self.durable_start) {
@@ -241,9 +249,28 @@ impl Replica {
         }
         self.in_sync.advance(self.id, self.durable_end);
         self.advance(effects);
+        if !self.is_alone() {
+            self.raise_to_leaders_start(effects);
+            if self.durable_end > before {
+                self.acknowledge(false, effects);
+            }
+            self.send_to_all(now, effects);
+        }
         self.delete_by_size(effects);
         if self.retention_at.is_none() {
             self.plan_retention(now, self.limits.retention_check_interval);
+        }
+    }
+
+    fn answer_written(&mut self, done: InFlight, effects: &mut Vec<Effect>) {
+        self.durable_end = self.durable_end.max(done.end);
+        self.durable_start = self.durable_start.max(done.start);
+        match done.answers {
+            Some(Answer::DeleteRecords(request, log_start)) => {
+                reply(request, Outcome::RecordsDeleted { log_start }, effects);
+            }
+            Some(Answer::Close(request)) => reply(request, Outcome::Closed, effects),
+            None => {}
         }
     }
 
@@ -272,6 +299,15 @@ impl Replica {
             self.waiting.remove(reader);
             reply(reader, Outcome::Advanced, effects);
         }
+        if self.cutting.is_some() {
+            reached!("closes-after-a-cut");
+            self.close_after_cut = Some(request);
+            return;
+        }
+        self.finish_closing(request, effects);
+    }
+
+    fn finish_closing(&mut self, request: RequestId, effects: &mut Vec<Effect>) {
         if self.is_dirty {
             let snapshot = self.log.to_snapshot();
             self.write(LogOp::Checkpoint { snapshot }, Some(Answer::Close(request)), effects);
@@ -294,6 +330,11 @@ impl Replica {
             };
             reply(request, outcome, effects);
         }
+        match self.role {
+            Role::Leading(_) => self.tick_leading(now, effects),
+            Role::Following(_) => self.tick_following(now, effects),
+            Role::Neither => {}
+        }
         if self.expiry_at.is_some_and(|at| at <= now.monotonic) {
             self.expire_producers(now, self.limits.producer_expiration);
             self.plan_expiry(now);
@@ -305,7 +346,7 @@ impl Replica {
     }
 
     /// Hands `op` to storage, behind all earlier writes.
-    fn write(&mut self, op: LogOp, answers: Option<Answer>, effects: &mut Vec<Effect>) {
+    fn write(&mut self, op: LogOp, answers: Option<Answer>, effects: &mut Vec<Effect>) -> WriteId {
         let mut is_snapshot_due = false;
         match &op {
             LogOp::Append { batch, .. } => {
@@ -331,12 +372,17 @@ impl Replica {
             let snapshot = self.log.to_snapshot();
             self.write(LogOp::Checkpoint { snapshot }, None, effects);
         }
+        write
     }
 
     /// Moves the high watermark to where it belongs, and answers whom that releases.
     fn advance(&mut self, effects: &mut Vec<Effect>) {
-        if self.is_leader() || self.state == State::Closing {
-            let high = self.in_sync.high_watermark().unwrap_or(self.high_watermark);
+        let high = match &self.role {
+            Role::Leading(_) if self.commits() => self.in_sync.high_watermark(),
+            Role::Following(following) => following.high_watermark(self.durable_end),
+            Role::Leading(_) | Role::Neither => None,
+        };
+        if let Some(high) = high.filter(|_| self.state != State::Halted) {
             self.high_watermark = self.high_watermark.max(high);
         }
         self.readable.commit(self.high_watermark);
@@ -344,6 +390,26 @@ impl Replica {
         while let Some((request, waiter)) =
             self.waiting.release(self.durable_end, self.high_watermark, total)
         {
+            let outcome = self.outcome(waiter.kind);
+            reply(request, outcome, effects);
+        }
+    }
+
+    /// What a request is told that has waited long enough.
+    fn outcome(&self, kind: waiting::Kind) -> Outcome {
+        if let waiting::Kind::Produce { copies, .. } = kind
+            && copies > 0
+            && self.assignment.in_sync.len() < usize::from(copies.max(self.config.in_sync_min))
+        {
+            reached!("committed-by-too-few");
+            return Outcome::Refused(Refusal::NotEnoughReplicasAfterAppend);
+        }
+        kind.outcome(self.durable_start)
+    }
+
+    /// The mutant's: whoever waits for a commit is told that it has come.
+    fn tell_too_early(&mut self, effects: &mut Vec<Effect>) {
+        while let Some((request, waiter)) = self.waiting.pop() {
             reply(request, waiter.kind.outcome(self.durable_start), effects);
         }
     }
@@ -353,6 +419,9 @@ impl Replica {
             if let Some(Answer::DeleteRecords(request, _) | Answer::Close(request)) = done.answers {
                 reply(request, Outcome::Refused(refusal), effects);
             }
+        }
+        if let Some(request) = self.close_after_cut.take() {
+            reply(request, Outcome::Refused(refusal), effects);
         }
     }
 
@@ -378,66 +447,6 @@ impl Replica {
             effects.insert(from, Effect::Publish(view));
         }
     }
-
-    /// Forgets producers that were silent for `expiration`, unless the wall clock has jumped.
-    fn expire_producers(&mut self, now: Now, expiration: Duration) {
-        if !self.wall_clock.is_trusted() {
-            return;
-        }
-        self.log.producers.date(now.wall);
-        if self.log.producers.expire(now.wall, expiration) > 0 {
-            reached!("producer-expired");
-            self.is_dirty = true;
-        }
-    }
-
-    /// Looks for old producers when the first can be old, and not too often.
-    fn plan_expiry(&mut self, now: Now) {
-        let wait = |seen: Timestamp| {
-            let silent = u64::try_from(now.wall.0.saturating_sub(seen.0)).unwrap_or(0);
-            let left =
-                self.limits.producer_expiration.saturating_sub(Duration::from_millis(silent));
-            now.monotonic + left.max(self.limits.producer_check_interval)
-        };
-        self.expiry_at = self.log.producers.seen_first().map(wait);
-    }
-
-    /// Looks for old segments when the first can be old, and not before `wait_min`.
-    fn plan_retention(&mut self, now: Now, wait_min: Duration) {
-        let wait = retention::wait_by_time(&self.log, &self.config, now.wall);
-        self.retention_at = wait.map(|wait| now.monotonic + wait.max(wait_min));
-    }
-
-    fn delete_by_time(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        if !self.is_leader() {
-            return;
-        }
-        if !self.wall_clock.is_trusted() {
-            reached!("retention-suspended");
-            return;
-        }
-        let high = self.high_watermark;
-        if let Some(start) = retention::start_by_time(&self.log, &self.config, high, now.wall) {
-            reached!("retention-by-time");
-            self.delete_before(start, None, effects);
-        }
-    }
-
-    fn delete_by_size(&mut self, effects: &mut Vec<Effect>) {
-        let (Some(retention), Some(oldest)) =
-            (self.config.retention_bytes, self.log.segments.first())
-        else {
-            return;
-        };
-        if !self.is_leader() || self.log_bytes - oldest.bytes < retention {
-            return;
-        }
-        let (high, bytes) = (self.high_watermark, self.log_bytes);
-        if let Some(start) = retention::start_by_size(&self.log, &self.config, high, bytes) {
-            reached!("retention-by-size");
-            self.delete_before(start, None, effects);
-        }
-    }
 }
 
 impl Machine for Replica {
@@ -453,7 +462,7 @@ impl Machine for Replica {
             self.begin(now);
         }
         match input {
-            Input::Assigned(assignment) => self.on_assigned(assignment, effects),
+            Input::Assigned(assignment) => self.on_assigned(now, assignment, effects),
             Input::Configured(config) => self.on_configured(now, config, effects),
             Input::Produce(produce) => self.on_produce(now, produce, effects),
             Input::Wait(wait) => self.on_wait(now, wait, effects),
@@ -468,12 +477,15 @@ impl Machine for Replica {
             Input::WriteFailed { write } => self.on_write_failed(write, effects),
             Input::Close { request } => self.on_close(request, effects),
             Input::Tick => self.on_tick(now, effects),
-            Input::Registered { .. }
+            peer @ (Input::Registered { .. }
             | Input::Message { .. }
             | Input::Connected { .. }
             | Input::LogRead { .. }
             | Input::Truncated { .. }
-            | Input::ProposalRefused { .. } => {}
+            | Input::ProposalRefused { .. }) => self.on_peer(now, peer, effects),
+        }
+        if !self.is_alone() {
+            self.plan_telling(now);
         }
         self.publish(from, effects);
         assert!(
@@ -486,7 +498,15 @@ impl Machine for Replica {
         if self.state == State::Halted {
             return None;
         }
-        let deadlines = [self.waiting.first_until(), self.retention_at, self.expiry_at];
+        let peers = match &self.role {
+            _ if self.state != State::Open => None,
+            Role::Leading(leading) if !leading.followers.is_empty() => {
+                leading.deadline(&self.in_sync, self.log.end, &self.limits.replication)
+            }
+            Role::Following(following) => following.deadline(),
+            Role::Leading(_) | Role::Neither => None,
+        };
+        let deadlines = [self.waiting.first_until(), self.retention_at, self.expiry_at, peers];
         deadlines.into_iter().flatten().min()
     }
 
@@ -495,10 +515,9 @@ impl Machine for Replica {
         assert_eq!(self.log_bytes, self.log.bytes(), "{self}");
         assert!(self.durable_end <= self.log.end, "{self}");
         assert!(self.durable_start <= self.log.log_start, "{self}");
-        // One replica: nothing is committed that is not on this disk.
-        if self.assignment.in_sync.contains(&self.id) {
-            assert!(self.high_watermark <= self.durable_end, "{self}");
-        }
+        // Nothing is shown as committed that is not written here.
+        assert!(self.high_watermark <= self.durable_end, "{self}");
+        self.check_role();
         let total = self.readable.committed_total();
         self.waiting.check(self.durable_end, self.high_watermark, total);
         assert!(self.waiting.len() <= self.limits.waiting_max, "{self}");
@@ -514,12 +533,15 @@ impl Machine for Replica {
 impl fmt::Display for Replica {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "n{}@e{} ", self.id, self.leader_epoch())?;
-        match self.assignment.leader {
-            Some(leader) if leader == self.id => f.write_str("leader")?,
-            Some(leader) => write!(f, "follower(n{leader})")?,
-            None => f.write_str("leaderless")?,
+        match (self.assignment.leader, &self.role) {
+            (Some(leader), _) if leader == self.id => f.write_str("leader")?,
+            (Some(leader), Role::Following(following)) => {
+                write!(f, "follower(n{leader} {})", following.stage)?;
+            }
+            (Some(leader), _) => write!(f, "follower(n{leader})")?,
+            (None, _) => f.write_str("leaderless")?,
         }
-        if self.in_sync.count() > 1 {
+        if self.in_sync.count() > 1 && matches!(self.role, Role::Leading(_)) {
             let ends = self.in_sync.ends().filter(|(id, _)| *id != self.id);
             let ends = ends.map(|(id, end)| format!("n{id}:{end}")).collect::<Vec<_>>();
             write!(f, "({})", ends.join(" "))?;

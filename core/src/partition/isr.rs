@@ -26,6 +26,18 @@ impl InSync {
         }
     }
 
+    /// What `member` had does not count any more: it begins another life. It is known to have only
+    /// what is committed, everything below `from`.
+    pub fn restart(&mut self, member: NodeId, from: Offset) {
+        if let Some(known) = self.ends.get_mut(&member) {
+            *known = from;
+        }
+    }
+
+    pub fn contains(&self, member: NodeId) -> bool {
+        self.ends.contains_key(&member)
+    }
+
     /// Everything below is on the disk of every member. `None` for an empty set: nothing new can
     /// be committed.
     pub fn high_watermark(&self) -> Option<Offset> {

@@ -8,7 +8,7 @@ use super::interface::{Acks, Effect, LogOp, Outcome, Produce, Refusal, Wait};
 use super::producers::{Appended, Verdict};
 use super::waiting::{Kind, Release, Waiter};
 use super::{Answer, InFlight, Replica, State, reply};
-use crate::batch::Header;
+use crate::batch::{Batch, Header, Levels};
 use crate::id::{LeaderEpoch, Offset, RequestId};
 use crate::segment::frame::FRAME_HEADER_BYTES;
 use crate::time::{Now, Timestamp};
@@ -48,7 +48,7 @@ impl Replica {
             Acks::All => self.config.in_sync_min,
             Acks::AtLeast(copies) => self.config.in_sync_min.max(copies),
         };
-        if self.in_sync.count() < usize::from(needed) {
+        if self.assignment.in_sync.len() < usize::from(needed) {
             reached!("not-enough-replicas");
             return Err(Refusal::NotEnoughReplicas);
         }
@@ -69,7 +69,8 @@ impl Replica {
         // zoo E3: the answer names a record that is not the producer's.
         let wrong = mutant!("cached-wrong-offset");
         let base = if wrong { original.last_offset } else { original.base_offset };
-        let kind = Kind::Produce { base, append_time: original.append_time };
+        let copies = copies(produce.acks);
+        let kind = Kind::Produce { base, append_time: original.append_time, copies };
         if self.high_watermark < end {
             reached!("duplicate-of-a-batch-in-flight");
         } else {
@@ -108,35 +109,48 @@ impl Replica {
             produce.batch.set_log_append_time(time);
             append_time = Some(time);
         }
-        let frame_bytes = (FRAME_HEADER_BYTES + produce.batch.len()) as u64;
-        if self.is_roll_due(now, frame_bytes, produce.batch.header()) {
-            self.roll(effects);
-        }
-        if self.log.segments.last().is_none_or(|active| active.bytes == 0) {
-            self.active_since = now.monotonic;
-        }
         let base = self.log.end;
         produce.batch.stamp(base, self.leader_epoch());
-        // A date from a clock that has jumped would let the producer expire when it is set back.
-        let seen = if self.wall_clock.is_trusted() { now.wall } else { Timestamp::NONE };
-        self.log
-            .append(produce.batch.header(), frame_bytes, seen)
-            .expect("a leader appends at the end of its log");
-        self.log_bytes += frame_bytes;
+        self.keep_for_followers(now, &produce.batch, produce.levels);
+        self.store(now, produce.batch.clone(), produce.levels, effects);
+        self.send_to_all(now, effects);
         let end = self.log.end;
-        self.readable.append(end, produce.batch.len() as u64);
-        if self.expiry_at.is_none() {
-            self.plan_expiry(now);
-        }
-        let op = LogOp::Append { batch: produce.batch.clone(), levels: produce.levels };
-        self.write(op, None, effects);
-        let kind = Kind::Produce { base, append_time };
+        let copies = copies(produce.acks);
+        let kind = Kind::Produce { base, append_time, copies };
         // zoo B4: the answer does not wait for the disk.
         if mutant!("answer-before-written") && produce.acks != Acks::None {
             reply(produce.request, kind.outcome(self.durable_start), effects);
             return;
         }
         self.answer_when_stored(&produce, end, kind, effects);
+    }
+
+    /// Puts a batch that has its place at the end of the log.
+    pub(super) fn store(
+        &mut self,
+        now: Now,
+        batch: Batch,
+        levels: Levels,
+        effects: &mut Vec<Effect>,
+    ) {
+        let frame_bytes = (FRAME_HEADER_BYTES + batch.len()) as u64;
+        if self.is_roll_due(now, frame_bytes, batch.header()) {
+            self.roll(effects);
+        }
+        if self.log.segments.last().is_none_or(|active| active.bytes == 0) {
+            self.active_since = now.monotonic;
+        }
+        // A date from a clock that has jumped would let the producer expire when it is set back.
+        let seen = if self.wall_clock.is_trusted() { now.wall } else { Timestamp::NONE };
+        self.log
+            .append(batch.header(), frame_bytes, seen)
+            .expect("a batch is appended at the end of its log");
+        self.log_bytes += frame_bytes;
+        self.readable.append(self.log.end, batch.len() as u64);
+        if self.expiry_at.is_none() {
+            self.plan_expiry(now);
+        }
+        self.write(LogOp::Append { batch, levels }, None, effects);
     }
 
     /// Whether the active segment ends before a batch of so many bytes. Kafka's
@@ -146,7 +160,7 @@ impl Replica {
             return false;
         };
         let age = now.monotonic.saturating_since(self.active_since);
-        let last = self.log.end.plus(i64::from(header.last_offset_delta()));
+        let last = header.last_offset();
         if active.bytes + frame_bytes > self.config.segment_bytes_max {
             reached!("roll-by-size");
             true
@@ -188,8 +202,20 @@ impl Replica {
         }
     }
 
+    /// A follower serves readers too, of what it knows to be committed. KIP-392.
+    fn admit_reader(&self, beyond: Offset) -> Result<(), Refusal> {
+        if self.state == State::Open && self.follows() {
+            if self.waiting.len() >= self.limits.waiting_max {
+                return Err(Refusal::Busy);
+            }
+            // The leader may have more than has come here.
+            return if beyond > self.log.end { Err(Refusal::NotYetKnown) } else { Ok(()) };
+        }
+        self.admit(Acks::None)
+    }
+
     pub(super) fn on_wait(&mut self, now: Now, wait: Wait, effects: &mut Vec<Effect>) {
-        if let Err(refusal) = self.admit(Acks::None) {
+        if let Err(refusal) = self.admit_reader(wait.beyond) {
             reply(wait.request, Outcome::Refused(refusal), effects);
             return;
         }
@@ -226,6 +252,7 @@ impl Replica {
         let refusal = match self.admit(Acks::None) {
             Err(refusal) => Some(refusal),
             Ok(()) if !self.config.delete && self.config.compact => Some(Refusal::NotDeletable),
+            Ok(()) if self.is_settling() => Some(Refusal::NotYetKnown),
             Ok(()) if before < Offset::ZERO || before > high_watermark => {
                 Some(Refusal::OffsetOutOfRange { start, high_watermark })
             }
@@ -283,5 +310,14 @@ impl Replica {
             Err(refusal) => Outcome::Refused(refusal),
         };
         reply(request, outcome, effects);
+    }
+}
+
+/// How many copies a producer asked for; 0 if only the leader's counts.
+const fn copies(acks: Acks) -> u16 {
+    match acks {
+        Acks::None | Acks::Leader => 0,
+        Acks::All => 1,
+        Acks::AtLeast(copies) => copies,
     }
 }

@@ -24,6 +24,16 @@ impl Readable {
         Self { ends: VecDeque::from([(end, 0)]), committed: 1 }
     }
 
+    /// Everything below `high_watermark` is committed, and what follows up to `end` was appended
+    /// earlier: a byte for each record, since its bytes are not known.
+    pub(super) fn at(high_watermark: Offset, end: Offset) -> Self {
+        let mut readable = Self::new(high_watermark);
+        if high_watermark < end {
+            readable.append(end, records(high_watermark, end));
+        }
+        readable
+    }
+
     pub(super) fn append(&mut self, end: Offset, bytes: u64) {
         let &(_, total) = self.ends.back().expect("there is always an end");
         self.ends.push_back((end, total + bytes));
@@ -31,6 +41,16 @@ impl Readable {
 
     pub(super) fn commit(&mut self, high_watermark: Offset) {
         while self.ends.get(self.committed).is_some_and(|&(end, _)| end <= high_watermark) {
+            self.committed += 1;
+        }
+        // Only within what was appended in an earlier life.
+        if let Some(&(end, _)) = self.ends.get(self.committed)
+            && let (before, total) = self.ends[self.committed - 1]
+            && before < high_watermark
+            && high_watermark < end
+        {
+            let passed = total + records(before, high_watermark);
+            self.ends.insert(self.committed, (high_watermark, passed));
             self.committed += 1;
         }
         while self.committed > ENDS_KEPT {
@@ -51,6 +71,10 @@ impl Readable {
     }
 }
 
+fn records(from: Offset, to: Offset) -> u64 {
+    u64::try_from(to.0 - from.0).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +91,21 @@ mod tests {
         assert_eq!(readable.total_below(Offset(12)), Some(0), "in the middle of the first batch");
         assert_eq!(readable.total_below(Offset(13)), Some(100));
         assert_eq!(readable.total_below(Offset(14)), Some(120));
+    }
+
+    #[test]
+    fn what_an_earlier_life_appended_is_committed_bit_by_bit() {
+        let mut readable = Readable::at(Offset(10), Offset(20));
+        readable.append(Offset(21), 100);
+        assert_eq!(readable.total_below(Offset(10)), Some(0));
+        readable.commit(Offset(13));
+        assert_eq!(readable.committed_total(), 3);
+        readable.commit(Offset(13));
+        assert_eq!(readable.committed_total(), 3);
+        readable.commit(Offset(20));
+        assert_eq!(readable.committed_total(), 10);
+        readable.commit(Offset(21));
+        assert_eq!(readable.committed_total(), 110);
     }
 
     #[test]

@@ -28,14 +28,21 @@ pub(super) struct Waiter {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
-    Produce { base: Offset, append_time: Option<Timestamp> },
-    Read { beyond: Offset },
+    /// `copies`: how many are wanted, 0 if only the leader's counts.
+    Produce {
+        base: Offset,
+        append_time: Option<Timestamp>,
+        copies: u16,
+    },
+    Read {
+        beyond: Offset,
+    },
 }
 
 impl Kind {
     pub(super) fn outcome(self, log_start: Offset) -> Outcome {
         match self {
-            Self::Produce { base, append_time } => {
+            Self::Produce { base, append_time, .. } => {
                 Outcome::Produced { base, append_time, log_start }
             }
             Self::Read { .. } => Outcome::Advanced,
