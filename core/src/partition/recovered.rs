@@ -77,7 +77,13 @@ impl Recovered {
     /// `Behind` if the batch begins below the end. Those that a snapshot already accounts for are
     /// the caller's to leave out.
     pub fn apply(&mut self, header: &Header, frame_bytes: u64) -> Result<(), Behind> {
-        self.append(header, frame_bytes, Timestamp::NONE)
+        let before = mutant!("epoch-zero-forgotten").then(|| self.leader_epochs.clone());
+        self.append(header, frame_bytes, Timestamp::NONE)?;
+        // zoo A7: epoch 0 taken for none, where a log is read and not where it is written.
+        if let Some(before) = before.filter(|_| header.leader_epoch().0 <= 0) {
+            self.leader_epochs = before;
+        }
+        Ok(())
     }
 
     /// As `apply`, for the leader that appends at `seen`.

@@ -222,7 +222,8 @@ impl Replica {
             epochs: starts[first..below].to_vec(),
             epochs_end: starts.get(below).map_or(self.log.end, |&(_, start)| start),
             is_cut: first > 0,
-            log_start: self.durable_start,
+            // Where `epochs` begin, even if that is not written yet.
+            log_start: self.log.log_start,
             end: self.log.end,
             high_watermark: self.high_watermark,
         }
