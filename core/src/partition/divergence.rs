@@ -89,17 +89,18 @@ mod tests {
 
     #[test]
     fn logs_part_where_the_largest_common_epoch_ends() {
-        let cases: [(&[(i32, i64)], i64, &[(i32, i64)], i64, Parting); 8] = [
-            (&[(0, 0)], 10, &[(0, 0)], 7, Parting::At(Offset(7))),
-            (&[(0, 0)], 7, &[(0, 0)], 10, Parting::At(Offset(7))),
-            (&[(0, 0), (2, 5)], 9, &[(0, 0), (1, 4)], 8, Parting::At(Offset(4))),
-            (&[(0, 0), (2, 5)], 9, &[(0, 0), (1, 7)], 8, Parting::At(Offset(5))),
-            (&[(0, 0), (1, 4)], 9, &[(0, 0), (2, 5)], 8, Parting::At(Offset(4))),
-            (&[(3, 0)], 9, &[(2, 0)], 8, Parting::Everywhere),
-            (&[], 0, &[(2, 0)], 8, Parting::Everywhere),
-            (&[(3, 0)], 9, &[], 0, Parting::At(Offset(0))),
+        type Log<'a> = (&'a [(i32, i64)], i64);
+        let cases: [(Log<'_>, Log<'_>, Parting); 8] = [
+            ((&[(0, 0)], 10), (&[(0, 0)], 7), Parting::At(Offset(7))),
+            ((&[(0, 0)], 7), (&[(0, 0)], 10), Parting::At(Offset(7))),
+            ((&[(0, 0), (2, 5)], 9), (&[(0, 0), (1, 4)], 8), Parting::At(Offset(4))),
+            ((&[(0, 0), (2, 5)], 9), (&[(0, 0), (1, 7)], 8), Parting::At(Offset(5))),
+            ((&[(0, 0), (1, 4)], 9), (&[(0, 0), (2, 5)], 8), Parting::At(Offset(4))),
+            ((&[(3, 0)], 9), (&[(2, 0)], 8), Parting::Everywhere),
+            ((&[], 0), (&[(2, 0)], 8), Parting::Everywhere),
+            ((&[(3, 0)], 9), (&[], 0), Parting::At(Offset(0))),
         ];
-        for (theirs, their_end, own, own_end, expected) in cases {
+        for ((theirs, their_end), (own, own_end), expected) in cases {
             let follower = log(own, own_end);
             for epochs_max in [1, 2, 10] {
                 let found = asked(theirs, their_end, &follower, epochs_max);

@@ -171,13 +171,10 @@ impl Cluster {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         let Some(replica) = node.replica.as_mut() else { return };
         let mut effects = Vec::new();
-        if self.traces {
-            eprintln!("{} n{id} ← {input:?}", now.monotonic);
-        }
+        let told = self.traces.then(|| format!("{} n{id} ← {input:?}", now.monotonic));
         replica.step(now, input, &mut effects);
-        if self.traces {
-            effects.iter().for_each(|effect| eprintln!("    {effect:?}"));
-            eprintln!("  {replica}");
+        if let Some(told) = told {
+            trace(&told, &effects, replica);
         }
         replica.check();
         for effect in effects {
@@ -313,8 +310,10 @@ impl Cluster {
             let held = log.batches().filter(|batch| batch.header().base_offset() >= log.start());
             let held = held.map(seen).take(self.committed.len() - from).collect::<Vec<_>>();
             if held != self.committed[from..] {
-                let end =
-                    log.batches().last().map_or(log.start(), |last| last.header().next_offset());
+                let end = log
+                    .batches()
+                    .last()
+                    .map_or_else(|| log.start(), |last| last.header().next_offset());
                 panic!(
                     "n{id} may be elected and lacks what is committed: it has {}..{end}, {} are \
                      committed\n{self}",
@@ -389,6 +388,13 @@ impl std::fmt::Display for Cluster {
         }
         Ok(())
     }
+}
+
+#[expect(clippy::print_stderr, reason = "asked for by WALK_TRACE")]
+fn trace(told: &str, effects: &[Effect], replica: &Replica) {
+    eprintln!("{told}");
+    effects.iter().for_each(|effect| eprintln!("    {effect:?}"));
+    eprintln!("  {replica}");
 }
 
 /// What a client may be told without anything being wrong.
