@@ -4,16 +4,27 @@
 //! of that is committed. While one append is on its way, what is decided meanwhile gathers for the
 //! next: a thousand requests cost a few writes.
 
+mod balance;
 mod configs;
+mod decommission;
+mod election;
+mod features;
+mod in_sync;
 pub mod interface;
+mod nodes;
+mod placement;
+mod reassign;
+mod replace;
+mod revise;
+mod sessions;
 mod topics;
 
 use std::collections::VecDeque;
 use std::fmt;
 
-use self::interface::{
-    AppendId, Effect, Input, Limits, Outcome, Problem, ProblemKind, RegisterNode,
-};
+use self::interface::{AppendId, Effect, Input, Limits, Outcome, Problem, ProblemKind};
+use self::replace::Moves;
+use self::sessions::{Due, Sessions};
 use crate::batch::{Batch, BatchBuilder, Codec, Records};
 use crate::id::{NodeId, ProducerId, RequestId};
 use crate::machine::Machine;
@@ -45,12 +56,22 @@ pub struct Controller {
     decided_count: u64,
     /// Outcomes and the count of committed records that releases each; ascending.
     answers: VecDeque<(u64, RequestId, Outcome)>,
+    /// What is decided now is seen together: it goes into one append.
+    together: bool,
+    /// When nodes were heard of, and what happens by time alone.
+    sessions: Sessions,
+    /// Replicas on their way to other nodes.
+    moves: Moves,
+    /// There may be leaderships to take from nodes that are drained.
+    drains_pending: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Decided {
     record: Record,
     bytes: Vec<u8>,
+    /// What follows may go into another append.
+    ends: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +98,10 @@ impl Controller {
             committed_count: 0,
             decided_count: 0,
             answers: VecDeque::new(),
+            together: false,
+            sessions: Sessions::default(),
+            moves: Moves::default(),
+            drains_pending: false,
         }
     }
 
@@ -86,7 +111,7 @@ impl Controller {
     }
 
     fn on_elected(&mut self, effects: &mut Vec<Effect>) {
-        self.forget(effects);
+        self.on_resigned(effects);
         self.role = Role::Loading;
         self.committed = Image::default();
         effects.push(Effect::Replay);
@@ -95,6 +120,9 @@ impl Controller {
     fn on_resigned(&mut self, effects: &mut Vec<Effect>) {
         self.forget(effects);
         self.role = Role::Idle;
+        self.sessions = Sessions::default();
+        self.moves = Moves::default();
+        self.drains_pending = false;
     }
 
     fn on_replayed(&mut self, batch: &Batch, effects: &mut Vec<Effect>) {
@@ -116,10 +144,48 @@ impl Controller {
         }
     }
 
-    fn on_replay_ended(&mut self) {
+    fn on_replay_ended(&mut self, now: Instant) {
         if self.role == Role::Loading {
             self.role = Role::Leading;
             self.decided = self.committed.clone();
+            self.resume(now);
+        }
+    }
+
+    /// What happens by time alone, and what goes on by itself, is found in the image. Nodes that
+    /// were not heard of by this controller get a full session.
+    fn resume(&mut self, now: Instant) {
+        self.drains_pending = true;
+        self.find_moves();
+        let nodes = self.decided.nodes().map(|node| (node.id, node.fenced)).collect::<Vec<_>>();
+        for (node, fenced) in nodes {
+            if fenced {
+                if !self.sessions.is_planned(Due::Gone(node)) {
+                    self.wait_for_return(now, node);
+                }
+            } else if let Some(timeout) = self.limits.session_timeout {
+                self.sessions.cancel(Due::Gone(node));
+                if !self.sessions.is_planned(Due::Session(node)) {
+                    self.sessions.hear(now, node);
+                    self.sessions.plan(Due::Session(node), now + timeout);
+                }
+            }
+        }
+        if let Some(interval) = self.limits.balance_interval
+            && !self.sessions.is_planned(Due::Balance)
+        {
+            self.sessions.plan(Due::Balance, now + interval);
+        }
+    }
+
+    /// All whose time has come, each decided on top of the one before.
+    fn on_tick(&mut self, now: Instant) {
+        while let Some(due) = self.sessions.take_due(now) {
+            match due {
+                Due::Session(node) => self.fence(now, node),
+                Due::Gone(node) => self.replace_node(node),
+                Due::Balance => self.balance(now),
+            }
         }
     }
 
@@ -141,10 +207,11 @@ impl Controller {
     }
 
     /// The log did not take the append, so whatever was decided on top of it is void as well.
-    fn on_append_refused(&mut self, append: AppendId, effects: &mut Vec<Effect>) {
+    fn on_append_refused(&mut self, now: Instant, append: AppendId, effects: &mut Vec<Effect>) {
         if self.in_flight.is_some_and(|(in_flight, _)| in_flight == append) {
             reached!("decisions-rolled-back");
             self.forget(effects);
+            self.resume(now);
         }
     }
 
@@ -161,13 +228,21 @@ impl Controller {
         }
     }
 
-    fn on_request(&mut self, request: RequestId, input: Input, effects: &mut Vec<Effect>) {
+    fn on_request(
+        &mut self,
+        now: Instant,
+        request: RequestId,
+        input: Input,
+        effects: &mut Vec<Effect>,
+    ) {
         if let Err(problem) = self.admit() {
             effects.push(Effect::Reply { request, outcome: Outcome::Refused(problem) });
             return;
         }
-        let outcome = self.decide(input);
-        if self.decided_count == self.committed_count {
+        let outcome = self.decide(now, input);
+        // zoo B29: what is decided is told before it is true.
+        let exposed = mutant!("uncommitted-image-exposed");
+        if self.decided_count == self.committed_count || exposed {
             effects.push(Effect::Reply { request, outcome });
         } else {
             // Even a refusal may rest on what is not committed yet.
@@ -191,9 +266,24 @@ impl Controller {
         }
     }
 
-    fn decide(&mut self, input: Input) -> Outcome {
+    fn decide(&mut self, now: Instant, input: Input) -> Outcome {
         match input {
-            Input::RegisterNode(register) => self.register(register),
+            Input::RegisterNode(register) => self.register(now, register),
+            Input::Heartbeat(heartbeat) => self.heartbeat(now, &heartbeat),
+            Input::ChangeInSync(change) => self.change_in_sync(change),
+            Input::Reassign { replication_changes, partitions, .. } => {
+                self.reassign(replication_changes, partitions)
+            }
+            Input::ListReassignments { partitions, .. } => {
+                self.list_reassignments(partitions.as_deref())
+            }
+            Input::ElectLeaders(elect) => self.elect_leaders(elect),
+            Input::SetDuty(set) => self.set_duty(now, &set),
+            Input::DescribeNodes { .. } => self.describe_nodes(),
+            Input::UnregisterNode { node, .. } => self.unregister(node),
+            Input::UpdateFeatures { updates, validate_only, .. } => {
+                self.update_features(updates, validate_only)
+            }
             Input::CreateTopics { topics, validate_only, .. } => {
                 self.create_topics(topics, validate_only)
             }
@@ -209,28 +299,6 @@ impl Controller {
         }
     }
 
-    fn register(&mut self, register: RegisterNode) -> Outcome {
-        let RegisterNode { node, incarnation, cluster, address, rack, .. } = register;
-        match self.decided.cluster() {
-            None => self.push(Record::ClusterNamed { cluster }),
-            Some(known) if known == cluster => {}
-            Some(known) => {
-                reached!("node-of-another-cluster");
-                let message = format!(
-                    "node {node} has the data of cluster {cluster}; this is cluster {known}"
-                );
-                return Outcome::Refused(Problem::new(ProblemKind::OtherCluster, message));
-            }
-        }
-        let is_known = self.decided.node(node).is_some_and(|known| {
-            (known.incarnation, &known.address, &known.rack) == (incarnation, &address, &rack)
-        });
-        if !is_known {
-            self.push(Record::NodeRegistered { node, incarnation, address, rack });
-        }
-        Outcome::NodeRegistered
-    }
-
     /// A block is gone once it is written, whether or not its node hears of it.
     fn allocate_producer_ids(&mut self, node: NodeId) -> Outcome {
         let first = self.decided.next_producer_id();
@@ -240,7 +308,8 @@ impl Controller {
         if mutant!("pid-block-issued-twice") {
             let wrong = Record::ProducerIdsAllocated { node, next: first };
             let bytes = wrong.encode();
-            *self.queue.back_mut().expect("just decided") = Decided { record: wrong, bytes };
+            *self.queue.back_mut().expect("just decided") =
+                Decided { record: wrong, bytes, ends: true };
         }
         Outcome::ProducerIds { first, end }
     }
@@ -249,8 +318,22 @@ impl Controller {
     fn push(&mut self, record: Record) {
         self.decided.apply(&record);
         self.decided_count += 1;
+        self.moves.follow(&record);
+        self.drains_pending |= may_drain(&record);
         let bytes = record.encode();
-        self.queue.push_back(Decided { record, bytes });
+        self.queue.push_back(Decided { record, bytes, ends: !self.together });
+    }
+
+    /// What is decided from here to `end_together` goes into one append.
+    fn begin_together(&mut self) {
+        self.together = true;
+    }
+
+    fn end_together(&mut self) {
+        self.together = false;
+        if let Some(last) = self.queue.back_mut() {
+            last.ends = true;
+        }
     }
 
     /// Appends what was decided, unless an append is on its way.
@@ -259,13 +342,18 @@ impl Controller {
             return;
         }
         let mut builder = BatchBuilder::new(Codec::None);
-        for decided in &self.queue {
-            let bytes = builder.bytes() + decided.bytes.len();
-            if !builder.is_empty() && bytes > self.limits.append_bytes_max {
+        let mut queue = self.queue.make_contiguous() as &[Decided];
+        while let Some(end) = queue.iter().position(|decided| decided.ends) {
+            let (together, rest) = queue.split_at(end + 1);
+            let bytes = together.iter().map(|decided| decided.bytes.len()).sum::<usize>();
+            if !builder.is_empty() && builder.bytes() + bytes > self.limits.append_bytes_max {
                 reached!("decisions-split");
                 break;
             }
-            builder.append(now, None, Some(&decided.bytes), []);
+            for decided in together {
+                builder.append(now, None, Some(&decided.bytes), []);
+            }
+            queue = rest;
         }
         let count = usize::try_from(builder.count()).expect("a count is not negative");
         let append = self.next_append;
@@ -273,6 +361,17 @@ impl Controller {
         self.in_flight = Some((append, count));
         effects.push(Effect::Append { append, batch: builder.build() });
     }
+}
+
+/// Whether there may be a leadership to move that could not be moved before.
+const fn may_drain(record: &Record) -> bool {
+    matches!(
+        record,
+        Record::PartitionsChanged { .. }
+            | Record::NodeUnfenced { .. }
+            | Record::NodeWished { .. }
+            | Record::NodeDutySet { .. }
+    )
 }
 
 /// The records in a batch of the metadata log.
@@ -301,31 +400,40 @@ impl Machine for Controller {
 
     fn step(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
         if let Some(request) = input.request() {
-            self.on_request(request, input, effects);
+            self.on_request(now.monotonic, request, input, effects);
         } else {
             match input {
                 Input::Elected { .. } => self.on_elected(effects),
                 Input::Resigned => self.on_resigned(effects),
                 Input::Replayed { batch } => self.on_replayed(&batch, effects),
-                Input::ReplayEnded => self.on_replay_ended(),
+                Input::ReplayEnded => self.on_replay_ended(now.monotonic),
                 Input::Appended { append } => self.on_appended(append, effects),
-                Input::AppendRefused { append } => self.on_append_refused(append, effects),
+                Input::AppendRefused { append } => {
+                    self.on_append_refused(now.monotonic, append, effects);
+                }
                 Input::Cancelled { request } => self.answers.retain(|(_, id, _)| *id != request),
-                _ => {}
+                Input::Tick => self.on_tick(now.monotonic),
+                other => unreachable!("a request: {other:?}"),
             }
+        }
+        if self.role == Role::Leading && self.in_flight.is_none() {
+            self.continue_drains();
+            self.continue_moves();
         }
         self.append(now.wall, effects);
     }
 
-    /// Nothing here happens by time alone.
     fn deadline(&self) -> Option<Instant> {
-        None
+        self.sessions.next()
     }
 
     fn check(&self) {
         let waiting = self.decided_count - self.committed_count;
         assert_eq!(waiting, self.queue.len() as u64);
         assert_eq!(self.queue.is_empty(), self.in_flight.is_none());
+        assert!(self.queue.back().is_none_or(|last| last.ends) && !self.together);
+        assert!(self.role == Role::Leading || self.sessions.next().is_none());
+        self.sessions.check();
         assert!(self.answers.len() <= self.limits.waiting_max);
         assert!(self.answers.iter().all(|(count, ..)| *count > self.committed_count));
         assert!(self.answers.iter().is_sorted_by_key(|(count, ..)| *count));

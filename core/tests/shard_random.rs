@@ -246,7 +246,7 @@ impl Walk {
                 incarnation: self.rng.u64(),
                 cluster: "abc".to_owned(),
                 address: Address { host: "localhost".to_owned(), port: 9092 },
-                rack: None,
+                ..Default::default()
             })
         } else {
             controller::Input::AllocateProducerIds { request, node: NodeId(1) }
@@ -323,7 +323,7 @@ impl Walk {
                 let known = self.offsets.get_mut(&group).expect("it was asked for");
                 known.0 = known.0.max(offset);
             }
-            (Asked::Register, Outcome::Controller(controller::Outcome::NodeRegistered)) => {}
+            (Asked::Register, Outcome::Controller(controller::Outcome::NodeRegistered { .. })) => {}
             (asked, outcome) => panic!("{asked:?} was answered {outcome:?}"),
         }
     }

@@ -1,59 +1,24 @@
 //! What the controller is told, and what it asks for: the closed lists of its inputs, effects and
 //! outcomes.
 
+mod limits;
+mod nodes;
+mod partitions;
+
 use std::collections::BTreeMap;
 
+pub use self::limits::Limits;
+pub use self::nodes::{
+    FeatureUpdate, Heartbeat, NodeStatus, RegisterNode, Retreat, SetDuty, Standing,
+};
+pub use self::partitions::{
+    ChangeInSync, ElectLeaders, Election, InSyncChange, InSyncRefusal, PartitionName, Reassign,
+    Reassignment,
+};
 use crate::batch::Batch;
-use crate::id::{LeaderEpoch, NodeId, ProducerId, RequestId, TopicId};
-use crate::metadata::{Address, Record};
-
-/// Bounds and defaults of the controller; see `Limits::check`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    pub topics_max: usize,
-    /// Partitions of all topics together.
-    pub partitions_max: usize,
-    /// Partitions of one topic; its creation is one record in one batch.
-    pub topic_partitions_max: usize,
-    /// Bytes of one configuration's value.
-    pub config_bytes_max: usize,
-    /// Requests that wait for the log.
-    pub waiting_max: usize,
-    /// Bytes of records that go into one append.
-    pub append_bytes_max: usize,
-    /// `num.partitions`: where a request leaves the number to the cluster.
-    pub partitions_default: i32,
-    /// `default.replication.factor`: replicas where a request leaves the number to the cluster.
-    /// `None`: as many as there are nodes, at most 3.
-    pub replication_default: Option<i16>,
-    /// Producer ids handed to a node at a time.
-    pub producer_ids_block: i64,
-}
-
-impl Limits {
-    /// Panics unless a controller can keep to these.
-    pub fn check(&self) {
-        assert!(self.producer_ids_block > 0 && self.partitions_default > 0, "{self:?}");
-        assert!(self.replication_default.is_none_or(|replicas| replicas > 0), "{self:?}");
-        assert!(self.waiting_max > 0 && self.topic_partitions_max > 0, "{self:?}");
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            topics_max: 100_000,
-            partitions_max: 200_000,
-            topic_partitions_max: 10_000,
-            config_bytes_max: 16 << 10,
-            waiting_max: 10_000,
-            append_bytes_max: 1 << 20,
-            partitions_default: 1,
-            replication_default: None,
-            producer_ids_block: 1000,
-        }
-    }
-}
+use crate::id::{LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, PartitionId, ProducerId};
+use crate::id::{RequestId, TopicId};
+use crate::metadata::Record;
 
 /// Names one append. Rises in the life of a controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,6 +48,39 @@ pub enum Input {
     },
     /// A node says that it is there, before it serves anything.
     RegisterNode(RegisterNode),
+    /// A node is still there.
+    Heartbeat(Heartbeat),
+    /// A leader wants other replicas in sync. Kafka's AlterPartition.
+    ChangeInSync(ChangeInSync),
+    /// AlterPartitionReassignments. KIP-455.
+    Reassign {
+        request: RequestId,
+        /// Whether a partition's number of replicas may change.
+        replication_changes: bool,
+        partitions: Vec<Reassign>,
+    },
+    /// ListPartitionReassignments; `None` for all.
+    ListReassignments {
+        request: RequestId,
+        partitions: Option<Vec<PartitionName>>,
+    },
+    ElectLeaders(ElectLeaders),
+    /// Maintenance, decommission, and back.
+    SetDuty(SetDuty),
+    /// How the nodes stand, and what is left to do on them.
+    DescribeNodes {
+        request: RequestId,
+    },
+    /// The node is gone for good and keeps nothing. KIP-631's UnregisterBroker.
+    UnregisterNode {
+        request: RequestId,
+        node: NodeId,
+    },
+    UpdateFeatures {
+        request: RequestId,
+        updates: Vec<FeatureUpdate>,
+        validate_only: bool,
+    },
     CreateTopics {
         request: RequestId,
         topics: Vec<NewTopic>,
@@ -120,7 +118,16 @@ impl Input {
     pub fn request(&self) -> Option<RequestId> {
         match self {
             Self::RegisterNode(register) => Some(register.request),
-            Self::CreateTopics { request, .. }
+            Self::Heartbeat(heartbeat) => Some(heartbeat.request),
+            Self::ChangeInSync(change) => Some(change.request),
+            Self::ElectLeaders(elect) => Some(elect.request),
+            Self::SetDuty(set) => Some(set.request),
+            Self::Reassign { request, .. }
+            | Self::ListReassignments { request, .. }
+            | Self::DescribeNodes { request }
+            | Self::UnregisterNode { request, .. }
+            | Self::UpdateFeatures { request, .. }
+            | Self::CreateTopics { request, .. }
             | Self::DeleteTopics { request, .. }
             | Self::CreatePartitions { request, .. }
             | Self::AlterConfigs { request, .. }
@@ -135,18 +142,6 @@ impl Input {
             | Self::Tick => None,
         }
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RegisterNode {
-    pub request: RequestId,
-    pub node: NodeId,
-    /// Drawn at each start of the node.
-    pub incarnation: u64,
-    /// What the data directory says; names the cluster if it has no name yet.
-    pub cluster: String,
-    pub address: Address,
-    pub rack: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -228,7 +223,19 @@ pub enum Effect {
 /// Answers stand in the order of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    NodeRegistered,
+    NodeRegistered {
+        node_epoch: NodeEpoch,
+    },
+    Heartbeat(Standing),
+    /// The partition's epoch from now on, or why not.
+    InSyncChanged(Vec<(PartitionId, Result<PartitionEpoch, InSyncRefusal>)>),
+    Reassigned(Vec<(PartitionName, Result<(), Problem>)>),
+    Reassignments(Vec<Reassignment>),
+    LeadersElected(Vec<(PartitionName, Result<(), Problem>)>),
+    DutySet,
+    Nodes(Vec<NodeStatus>),
+    NodeUnregistered,
+    FeaturesUpdated(Vec<(String, Result<(), Problem>)>),
     TopicsCreated(Vec<(String, Result<CreatedTopic, Problem>)>),
     TopicsDeleted(Vec<(TopicName, Result<DeletedTopic, Problem>)>),
     PartitionsCreated(Vec<(String, Result<(), Problem>)>),
@@ -300,4 +307,22 @@ pub enum ProblemKind {
     Policy,
     /// `INCONSISTENT_CLUSTER_ID`.
     OtherCluster,
+    /// `DUPLICATE_BROKER_REGISTRATION`.
+    DuplicateNode,
+    /// `STALE_BROKER_EPOCH`: that life of the node is over.
+    StaleNodeEpoch,
+    /// `BROKER_ID_NOT_REGISTERED`.
+    UnknownNode,
+    /// `UNSUPPORTED_VERSION`: the node's build does not know what the cluster uses.
+    UnsupportedFeature,
+    /// `NO_REASSIGNMENT_IN_PROGRESS`.
+    NoReassignment,
+    /// `ELECTION_NOT_NEEDED`.
+    ElectionNotNeeded,
+    /// `PREFERRED_LEADER_NOT_AVAILABLE`.
+    PreferredLeaderNotAvailable,
+    /// `ELIGIBLE_LEADERS_NOT_AVAILABLE`.
+    EligibleLeadersNotAvailable,
+    /// `FEATURE_UPDATE_FAILED`.
+    FeatureUpdateFailed,
 }

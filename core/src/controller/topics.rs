@@ -6,10 +6,11 @@ use super::Controller;
 use super::interface::{
     CreatedTopic, DeletedTopic, MorePartitions, NewTopic, Outcome, Problem, ProblemKind, TopicName,
 };
-use crate::id::{LeaderEpoch, NodeId, TopicId};
+use super::placement::{Loads, Places};
+use crate::id::{NodeId, TopicId};
 use crate::metadata::config::TopicConfigs;
 use crate::metadata::topic::{self, Topic};
-use crate::metadata::{Placement, Record};
+use crate::metadata::{Node, Placement, Record};
 use crate::reached;
 
 /// `default.replication.factor` unless configured: as many as there are nodes, up to this.
@@ -21,12 +22,13 @@ impl Controller {
         for topic in &topics {
             *names.entry(topic.name.clone()).or_default() += 1;
         }
+        let mut loads = Loads::of(&self.decided);
         let created = topics.into_iter().map(|topic| {
             let name = topic.name.clone();
             let result = if names[&name] > 1 {
                 problem(ProblemKind::InvalidRequest, format!("topic {name} stands there twice"))
             } else {
-                self.create_topic(topic, validate_only)
+                self.create_topic(&mut loads, topic, validate_only)
             };
             (name, result)
         });
@@ -35,11 +37,12 @@ impl Controller {
 
     fn create_topic(
         &mut self,
+        loads: &mut Loads,
         topic: NewTopic,
         validate_only: bool,
     ) -> Result<CreatedTopic, Problem> {
         self.check_new_name(&topic.name)?;
-        let partitions = self.place(&topic)?;
+        let partitions = self.place(loads, &topic)?;
         let configs = new_configs(&topic.configs, self.limits.config_bytes_max)?;
         self.check_room(1, partitions.len())?;
         let created = CreatedTopic {
@@ -107,7 +110,8 @@ impl Controller {
     }
 
     /// Where the replicas of a new topic go: as asked for, or spread.
-    fn place(&self, topic: &NewTopic) -> Result<Vec<Placement>, Problem> {
+    fn place(&self, loads: &mut Loads, topic: &NewTopic) -> Result<Vec<Placement>, Problem> {
+        loads.begin_topic(&[]);
         let max = self.limits.topic_partitions_max;
         if !topic.assignments.is_empty() {
             if topic.partitions.is_some() || topic.replication.is_some() {
@@ -133,11 +137,11 @@ impl Controller {
         if partitions > max {
             return problem(ProblemKind::InvalidPartitions, too_many(max));
         }
-        self.spread(0, partitions, self.replication(topic.replication)?)
+        self.spread(loads, partitions, self.replication(topic.replication)?)
     }
 
     fn replication(&self, asked: Option<i16>) -> Result<usize, Problem> {
-        let nodes = self.decided.nodes().len();
+        let nodes = Places::serving(&self.decided).count();
         let Some(asked) = asked.or(self.limits.replication_default) else {
             return Ok(nodes.clamp(1, REPLICATION_GOAL));
         };
@@ -146,34 +150,52 @@ impl Controller {
             let message = "a topic has at least 1 replica (-1 leaves the number to the cluster)";
             return problem(ProblemKind::InvalidReplication, message);
         }
-        if replication > nodes {
-            let message =
-                format!("{replication} replicas need as many nodes, and this cluster has {nodes}");
+        let max = self.limits.replicas_max;
+        if replication > max {
+            let message = format!("a partition has at most {max} replicas here");
             return problem(ProblemKind::InvalidReplication, message);
         }
         Ok(replication)
     }
 
-    /// `count` partitions from index `first` on, one node further with each.
+    /// `count` more partitions of the topic that `loads` counts.
     fn spread(
         &self,
-        first: usize,
+        loads: &mut Loads,
         count: usize,
         replication: usize,
     ) -> Result<Vec<Placement>, Problem> {
-        let nodes = self.decided.nodes().map(|node| node.id).collect::<Vec<_>>();
-        if nodes.len() < replication {
+        let mut places = Places::willing(&self.decided);
+        if places.count() < replication {
+            places = Places::serving(&self.decided);
+        }
+        if places.count() < replication {
             let message = format!(
                 "{replication} replicas need as many nodes, and this cluster has {}",
-                nodes.len()
+                places.count()
             );
             return problem(ProblemKind::InvalidReplication, message);
         }
-        let placed = (first..first + count).map(|partition| {
-            let places = partition..partition + replication;
-            placement(places.map(|place| nodes[place % nodes.len()]).collect())
-        });
-        Ok(placed.collect())
+        let mut placed = Vec::with_capacity(count);
+        for _ in 0..count {
+            let replicas = places.place(loads, replication);
+            loads.add(&replicas);
+            placed.push(self.placement(replicas)?);
+        }
+        Ok(placed)
+    }
+
+    /// A new partition, on whatever of its nodes is there.
+    fn placement(&self, replicas: Vec<NodeId>) -> Result<Placement, Problem> {
+        let node = |id: &NodeId| self.decided.node(*id);
+        let in_sync = replicas.iter().copied();
+        let in_sync = in_sync.filter(|id| node(id).is_some_and(Node::is_live)).collect::<Vec<_>>();
+        let willing = in_sync.iter().find(|id| node(id).is_some_and(Node::is_willing));
+        let Some(leader) = willing.or_else(|| in_sync.first()).copied() else {
+            let message = "none of the nodes where it would be is there";
+            return problem(ProblemKind::InvalidAssignment, message);
+        };
+        Ok(Placement { leader: Some(leader), in_sync, replicas, ..Placement::default() })
     }
 
     fn assigned<'a>(
@@ -191,12 +213,18 @@ impl Controller {
                 let message = "all partitions of a topic have as many replicas";
                 return problem(ProblemKind::InvalidAssignment, message);
             }
-            if let Some(unknown) = replicas.iter().find(|id| self.decided.node(**id).is_none()) {
+            let broker = |id: &NodeId| self.decided.node(*id).is_some_and(|node| node.roles.broker);
+            if let Some(unknown) = replicas.iter().find(|id| !broker(id)) {
                 let message = format!("there is no node {unknown}");
                 return problem(ProblemKind::InvalidAssignment, message);
             }
+            if replicas.len() > self.limits.replicas_max {
+                let max = self.limits.replicas_max;
+                let message = format!("a partition has at most {max} replicas here");
+                return problem(ProblemKind::InvalidAssignment, message);
+            }
         }
-        Ok(assignments.map(|replicas| placement(replicas.clone())).collect())
+        assignments.map(|replicas| self.placement(replicas.clone())).collect()
     }
 
     pub(super) fn delete_topics(&mut self, topics: Vec<TopicName>) -> Outcome {
@@ -253,9 +281,11 @@ impl Controller {
             return problem(ProblemKind::InvalidPartitions, message);
         }
         let added = count - has;
-        let replication = topic.partitions.first().map_or(1, |first| first.replicas.len());
+        let replication = topic.partitions.first().map_or(1, |first| first.targets().count());
         let partitions = if more.assignments.is_empty() {
-            self.spread(has, added, replication)?
+            let mut loads = Loads::of(&self.decided);
+            loads.begin_topic(&topic.partitions);
+            self.spread(&mut loads, added, replication)?
         } else if more.assignments.len() != added {
             let message = format!(
                 "{added} partitions are added, and {} are assigned",
@@ -278,15 +308,6 @@ impl Controller {
         self.decided.topic_named(name).ok_or_else(|| {
             Problem::new(ProblemKind::UnknownTopic, format!("there is no topic '{name}'"))
         })
-    }
-}
-
-fn placement(replicas: Vec<NodeId>) -> Placement {
-    Placement {
-        leader_epoch: LeaderEpoch(0),
-        leader: replicas.first().copied(),
-        in_sync: replicas.clone(),
-        replicas,
     }
 }
 

@@ -1,19 +1,24 @@
 //! The language of the scripts about the controller.
 
-use std::collections::BTreeMap;
+#[path = "controller/cluster.rs"]
+mod cluster;
+#[path = "controller/show.rs"]
+mod show;
+
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use quorate_core::batch::{Batch, BatchBuilder, Codec};
 use quorate_core::controller::interface::{
     AlterConfig, AppendId, ConfigChange, ConfigOp, Effect, Input, Limits, MorePartitions, NewTopic,
-    Outcome, Problem, RegisterNode, Resource, TopicName,
+    Resource, TopicName,
 };
 use quorate_core::controller::{Controller, records_of};
-use quorate_core::id::{LeaderEpoch, NodeId, RequestId, TopicId};
+use quorate_core::id::{LeaderEpoch, NodeId, RequestId};
 use quorate_core::machine::Machine;
-use quorate_core::metadata::{Address, Record};
-use quorate_core::time::{Now, Timestamp};
+use quorate_core::time::{Instant, Now, Timestamp};
 
+pub(crate) use self::show::{Names, show_outcome, show_record};
 use super::script::{Command, Stage};
 
 /// A controller, the metadata log, and short names for topic ids.
@@ -25,23 +30,9 @@ pub(crate) struct ControllerStage {
     next_request: u64,
     lives: u64,
     names: Names,
-}
-
-/// Topic ids as `t1`, `t2`, in the order in which they appeared.
-#[derive(Default)]
-pub(crate) struct Names(BTreeMap<TopicId, usize>);
-
-impl Names {
-    pub(crate) fn name(&mut self, id: TopicId) -> String {
-        let next = self.0.len() + 1;
-        format!("t{}", self.0.entry(id).or_insert(next))
-    }
-
-    pub(crate) fn id(&self, name: &str) -> TopicId {
-        let place = name.strip_prefix('t').and_then(|number| number.parse().ok());
-        let known = self.0.iter().find(|(_, known)| Some(**known) == place);
-        known.map_or(TopicId([0xee; 16]), |(id, _)| *id)
-    }
+    now: Duration,
+    /// The log takes every append at once.
+    takes: bool,
 }
 
 impl ControllerStage {
@@ -55,12 +46,31 @@ impl ControllerStage {
             next_request: 1,
             lives: 1,
             names: Names::default(),
+            now: Duration::ZERO,
+            takes: false,
         }
     }
 
     fn step(&mut self, input: Input) -> String {
+        let mut out = self.step_once(input);
+        while self.takes && self.in_flight.is_some() {
+            out.push_str(&self.appended());
+        }
+        out
+    }
+
+    fn appended(&mut self) -> String {
+        let Some((append, batch)) = self.in_flight.take() else {
+            return "nothing is on its way\n".to_owned();
+        };
+        self.log.push(batch);
+        self.step_once(Input::Appended { append })
+    }
+
+    fn step_once(&mut self, input: Input) -> String {
         let mut effects = Vec::new();
-        self.controller.step(Now::default(), input, &mut effects);
+        let now = Now { monotonic: Instant::since_start(self.now), wall: Timestamp(0) };
+        self.controller.step(now, input, &mut effects);
         self.controller.check();
         let mut out = String::new();
         for effect in effects {
@@ -111,7 +121,14 @@ impl ControllerStage {
     }
 
     fn limit(&mut self, command: &Command<'_>) {
+        if command.words().any(|word| word == "cluster") {
+            self.limits =
+                Limits { session_timeout: Some(Duration::from_secs(2)), ..Limits::cluster() };
+        }
         for (key, value) in command.pairs() {
+            if self.limit_of_time(key, value) {
+                continue;
+            }
             let number: i64 = value.parse().expect("a number");
             let size = usize::try_from(number).expect("a size");
             match key {
@@ -121,6 +138,11 @@ impl ControllerStage {
                 "config_bytes_max" => self.limits.config_bytes_max = size,
                 "waiting_max" => self.limits.waiting_max = size,
                 "append_bytes_max" => self.limits.append_bytes_max = size,
+                "nodes_max" => self.limits.nodes_max = size,
+                "replicas_max" => self.limits.replicas_max = size,
+                "features_max" => self.limits.features_max = size,
+                "leader_moves_max" => self.limits.leader_moves_max = size,
+                "replica_moves_max" => self.limits.replica_moves_max = size,
                 "partitions_default" => {
                     self.limits.partitions_default = i32::try_from(number).expect("an i32");
                 }
@@ -136,17 +158,6 @@ impl ControllerStage {
         let validate_only = words.contains(&"validate-only");
         let named = words.iter().copied().filter(|word| *word != "validate-only");
         match command.name {
-            "register" => Input::RegisterNode(RegisterNode {
-                request,
-                node: NodeId(words[0].parse().expect("a node")),
-                incarnation: command.read("incarnation").unwrap_or(1),
-                cluster: command.value("cluster").unwrap_or("abc").to_owned(),
-                address: Address {
-                    host: command.value("host").unwrap_or("localhost").to_owned(),
-                    port: 9092,
-                },
-                rack: command.value("rack").map(str::to_owned),
-            }),
             "create" => {
                 let topics = named.map(|name| new_topic(name, command)).collect();
                 Input::CreateTopics { request, topics, validate_only }
@@ -177,7 +188,7 @@ impl ControllerStage {
                 request,
                 node: NodeId(words[0].parse().expect("a node")),
             },
-            other => panic!("no such command: {other}"),
+            _ => self.cluster_input(request, command),
         }
     }
 }
@@ -198,18 +209,24 @@ impl Stage for ControllerStage {
             "replay" => self.replay(),
             "replay-unreadable" => {
                 let mut builder = BatchBuilder::new(Codec::None);
-                builder.append(Timestamp(0), None, Some(&[2, 0]), []);
+                builder.append(Timestamp(0), None, Some(&[3, 0]), []);
                 self.step(Input::Replayed { batch: builder.build() })
             }
             "resign" => {
                 self.in_flight = None;
                 self.step(Input::Resigned)
             }
-            "appended" => {
-                let (append, batch) = self.in_flight.take().expect("an append in flight");
-                self.log.push(batch);
-                self.step(Input::Appended { append })
+            "appended" => self.appended(),
+            "log-takes" => {
+                self.takes = true;
+                String::new()
             }
+            "log-waits" => {
+                self.takes = false;
+                String::new()
+            }
+            "after" => self.after(command),
+            "partitions-of" => self.partitions(command),
             "append-refused" => {
                 let (append, _) = self.in_flight.take().expect("an append in flight");
                 self.step(Input::AppendRefused { append })
@@ -286,92 +303,4 @@ fn change(command: &Command<'_>) -> ConfigChange {
         (name.to_owned(), op)
     });
     ConfigChange::Edit(edits.collect())
-}
-
-pub(crate) fn show_record(record: &Record, names: &mut Names) -> String {
-    match record {
-        Record::ClusterNamed { cluster } => format!("cluster {cluster}"),
-        Record::NodeRegistered { node, incarnation, address, rack } => {
-            let rack = rack.as_ref().map(|rack| format!(" rack={rack}")).unwrap_or_default();
-            format!("node {node} #{incarnation} {}:{}{rack}", address.host, address.port)
-        }
-        Record::TopicCreated { topic, name, partitions, configs } => {
-            let mut out =
-                format!("topic {} {name} partitions={}", names.name(*topic), partitions.len());
-            for (name, value) in configs {
-                let _ = write!(out, " {name}={value}");
-            }
-            out
-        }
-        Record::PartitionsAdded { topic, first, partitions } => {
-            format!("partitions {} {first}..+{}", names.name(*topic), partitions.len())
-        }
-        Record::TopicDeleted { topic } => format!("delete {}", names.name(*topic)),
-        Record::ConfigsSet { resource, changes } => {
-            let mut out = match resource {
-                quorate_core::metadata::ConfigResource::Topic(topic) => {
-                    format!("configure {}", names.name(*topic))
-                }
-                other => format!("configure {other:?}"),
-            };
-            for (name, value) in changes {
-                let _ = write!(out, " {name}={}", value.as_deref().unwrap_or("(default)"));
-            }
-            out
-        }
-        Record::ProducerIdsAllocated { node, next } => format!("pids node={node} next={next}"),
-    }
-}
-
-pub(crate) fn show_outcome(outcome: &Outcome, names: &mut Names) -> String {
-    match outcome {
-        Outcome::NodeRegistered => "registered\n".to_owned(),
-        Outcome::TopicsCreated(topics) => lines("created", topics, |name, result| {
-            let told = result.as_ref().map(|topic| {
-                let id = match topic.id {
-                    TopicId::NONE => "no id".to_owned(),
-                    id => names.name(id),
-                };
-                format!("{id} partitions={} replication={}", topic.partitions, topic.replication)
-            });
-            (name.clone(), told.map_err(Clone::clone))
-        }),
-        Outcome::TopicsDeleted(topics) => lines("deleted", topics, |name, result| {
-            let told = result.as_ref().map(|topic| topic.name.clone());
-            let name = match name {
-                TopicName::Name(name) => name.clone(),
-                TopicName::Id(_) => "by id".to_owned(),
-            };
-            (name, told.map_err(Clone::clone))
-        }),
-        Outcome::PartitionsCreated(topics) => lines("partitions", topics, |name, result| {
-            (name.clone(), result.clone().map(|()| "more".to_owned()))
-        }),
-        Outcome::ConfigsAltered(resources) => lines("altered", resources, |resource, result| {
-            let name = match resource {
-                Resource::Topic(name) => name.clone(),
-                Resource::Node(node) => format!("node {node:?}"),
-            };
-            (name, result.clone().map(|()| "done".to_owned()))
-        }),
-        Outcome::ProducerIds { first, end } => format!("pids {first}..{end}\n"),
-        Outcome::Refused(problem) => format!("refused {:?}: {}\n", problem.kind, problem.message),
-    }
-}
-
-fn lines<K, V>(
-    what: &str,
-    results: &[(K, V)],
-    mut show: impl FnMut(&K, &V) -> (String, Result<String, Problem>),
-) -> String {
-    let mut out = format!("{what}\n");
-    for (key, result) in results {
-        let _ = match show(key, result) {
-            (name, Ok(told)) => writeln!(out, "  {name}: {told}"),
-            (name, Err(problem)) => {
-                writeln!(out, "  {name}: {:?}: {}", problem.kind, problem.message)
-            }
-        };
-    }
-    out
 }

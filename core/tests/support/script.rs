@@ -138,6 +138,7 @@ pub(crate) fn marks(machine: &str, but_for: &[&str]) -> Vec<String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let parts = std::fs::read_dir(source.join(machine)).expect("the machine's parts");
     let parts = parts.map(|entry| entry.expect("an entry").path());
+    let parts = parts.filter(|part| part.is_file());
     let mut marks = Vec::new();
     for file in parts.chain([source.join(format!("{machine}.rs"))]) {
         if file.file_stem().is_some_and(|stem| but_for.iter().any(|name| stem == *name)) {

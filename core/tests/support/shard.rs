@@ -202,7 +202,7 @@ impl ShardStage {
                     incarnation: 1,
                     cluster: "abc".to_owned(),
                     address: Address { host: "localhost".to_owned(), port: 9092 },
-                    rack: None,
+                    ..Default::default()
                 }))
             }
             "create" => {

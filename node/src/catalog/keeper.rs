@@ -287,10 +287,17 @@ const fn topic_of(record: &Record) -> Option<TopicId> {
         Record::TopicCreated { topic, .. }
         | Record::PartitionsAdded { topic, .. }
         | Record::TopicDeleted { topic }
+        | Record::PartitionsChanged { topic, .. }
         | Record::ConfigsSet { resource: ConfigResource::Topic(topic), .. } => Some(*topic),
         Record::ClusterNamed { .. }
         | Record::NodeRegistered { .. }
         | Record::ConfigsSet { resource: ConfigResource::Node(_), .. }
+        | Record::NodeFenced { .. }
+        | Record::NodeUnfenced { .. }
+        | Record::NodeWished { .. }
+        | Record::NodeDutySet { .. }
+        | Record::NodeUnregistered { .. }
+        | Record::FeatureLevelSet { .. }
         | Record::ProducerIdsAllocated { .. } => None,
     }
 }

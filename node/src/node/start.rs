@@ -275,6 +275,7 @@ async fn join(node: &Arc<Node>, incarnation: u64) -> Result<(), NodeError> {
         cluster: node.cluster.clone(),
         address: node.address.clone(),
         rack: node.config.node.rack.clone(),
+        ..RegisterNode::default()
     };
     loop {
         let register = register.clone();
@@ -282,7 +283,7 @@ async fn join(node: &Arc<Node>, incarnation: u64) -> Result<(), NodeError> {
             ShardInput::Controller(Input::RegisterNode(RegisterNode { request, ..register }))
         };
         match node.shards[0].ask(Withdrawal::Never, input).await?.await? {
-            ShardOutcome::Controller(Outcome::NodeRegistered) => break,
+            ShardOutcome::Controller(Outcome::NodeRegistered { .. }) => break,
             ShardOutcome::Controller(Outcome::Refused(problem)) => match problem.kind {
                 ProblemKind::Loading | ProblemKind::NotAvailable | ProblemKind::Busy => {
                     node.clock.sleep(ASK_AGAIN).await;

@@ -44,6 +44,15 @@ impl From<ProblemKind> for Code {
             ProblemKind::InvalidRequest => Self::InvalidRequest,
             ProblemKind::Policy => Self::PolicyViolation,
             ProblemKind::OtherCluster => Self::InconsistentClusterId,
+            ProblemKind::DuplicateNode => Self::DuplicateBrokerRegistration,
+            ProblemKind::StaleNodeEpoch => Self::StaleBrokerEpoch,
+            ProblemKind::UnknownNode => Self::BrokerIdNotRegistered,
+            ProblemKind::UnsupportedFeature => Self::UnsupportedVersion,
+            ProblemKind::NoReassignment => Self::NoReassignmentInProgress,
+            ProblemKind::ElectionNotNeeded => Self::ElectionNotNeeded,
+            ProblemKind::PreferredLeaderNotAvailable => Self::PreferredLeaderNotAvailable,
+            ProblemKind::EligibleLeadersNotAvailable => Self::EligibleLeadersNotAvailable,
+            ProblemKind::FeatureUpdateFailed => Self::FeatureUpdateFailed,
         }
     }
 }
