@@ -248,6 +248,7 @@ impl Replica {
         }
         self.readable = Readable::at(self.high_watermark, self.log.end);
         if let Some(request) = self.close_after_cut.take() {
+            self.role = Role::Neither;
             self.finish_closing(request, effects);
             return;
         }
@@ -277,6 +278,8 @@ impl Replica {
         }
         following.known_high = following.known_high.max(message.high_watermark);
         following.known_start = following.known_start.max(message.log_start);
+        self.advance(effects);
+        self.raise_to_leaders_start(effects);
         // zoo A22: a part of what is missing taken for all of it.
         if message.base > end && !mutant!("catchup-declared-done") {
             self.on_hole(now, &message, effects);
@@ -294,8 +297,6 @@ impl Replica {
             reached!("batches-that-are-here-already");
             self.acknowledge(false, effects);
         }
-        self.advance(effects);
-        self.raise_to_leaders_start(effects);
     }
 
     /// Batches between the log's end and the message are missing.

@@ -47,6 +47,9 @@ pub(super) struct Progress {
     /// When to ask it where it is.
     pub(super) ask_at: Option<Instant>,
     pub(super) asked: u32,
+    /// It has spoken since it left the in-sync set, if it did: whoever left because it is dead is
+    /// not to be waited for again.
+    pub(super) has_spoken: bool,
     /// The controller did not want it in sync; not proposed again before.
     pub(super) barred_until: Instant,
 }
@@ -69,6 +72,7 @@ impl Progress {
             confirmed: (Offset::ZERO, Offset::ZERO),
             ask_at: None,
             asked: 0,
+            has_spoken: true,
             barred_until: Instant::ZERO,
         }
     }
@@ -97,6 +101,7 @@ impl Progress {
     /// The follower has spoken, when the leader's log ended at `end`.
     pub(super) fn on_replicated(&mut self, now: Instant, said: &Replicated, end: Offset) {
         self.asked = 0;
+        self.has_spoken = true;
         self.is_left_behind = false;
         self.confirmed.0 = self.confirmed.0.max(said.high_watermark);
         self.confirmed.1 = self.confirmed.1.max(said.log_start);
@@ -151,7 +156,7 @@ impl Progress {
     /// where it begins.
     pub(super) fn owes(&self, end: Offset, should_have: (Offset, Offset)) -> bool {
         let knows_less = self.confirmed.0 < should_have.0 || self.confirmed.1 < should_have.1;
-        let is_behind = !self.is_live || self.is_left_behind || self.next < end;
+        let is_behind = !self.is_live || !self.has_spoken || self.is_left_behind || self.next < end;
         self.node_epoch.is_some() && (is_behind || !self.in_flight.is_empty() || knows_less)
     }
 

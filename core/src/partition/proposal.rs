@@ -63,7 +63,9 @@ impl Proposals {
         if self.pending.take().is_none() {
             return false;
         }
-        self.not_before = now + patience(first_wait, self.failed);
+        // The first time at once: what was refused is withdrawn, or asked of another controller.
+        let again = self.failed.checked_sub(1).map(|tries| patience(first_wait, tries));
+        self.not_before = now + again.unwrap_or_default();
         self.failed = self.failed.saturating_add(1);
         self.wakes_at = Some(self.not_before);
         true

@@ -403,7 +403,8 @@ impl Replica {
         } else {
             self.high_watermark.max(epoch_start)
         };
-        progress.is_live && progress.acked_end >= Some(needed) && progress.barred_until <= now
+        let is_there = progress.is_live && progress.has_spoken && progress.barred_until <= now;
+        is_there && progress.acked_end >= Some(needed)
     }
 
     /// Proposes another in-sync set if that is due.

@@ -82,7 +82,9 @@ impl Replica {
         }
         let before = std::mem::replace(&mut self.assignment, assignment);
         if before.leader_epoch == self.leader_epoch() {
-            self.on_members(now, effects);
+            let in_sync = &self.assignment.in_sync;
+            let left = before.in_sync.iter().filter(|node| !in_sync.contains(node)).copied();
+            self.on_members(now, &left.collect::<Vec<_>>(), effects);
             return;
         }
         // zoo A4: the same leader's name taken for the same leadership.
@@ -99,19 +101,28 @@ impl Replica {
         }
     }
 
-    /// The same leadership goes on with other replicas, or another in-sync set.
-    fn on_members(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    /// The same leadership goes on with other replicas, or another in-sync set, which `left` are no
+    /// more in.
+    fn on_members(&mut self, now: Now, left: &[NodeId], effects: &mut Vec<Effect>) {
         let Role::Leading(leading) = &mut self.role else { return };
         let replicas = &self.assignment.replicas;
         leading.followers.retain(|node, _| replicas.contains(node));
         for &node in replicas.iter().filter(|node| **node != self.id) {
             leading.followers.entry(node).or_insert_with(|| Progress::new(now.monotonic));
         }
+        for node in left {
+            if let Some(progress) = leading.followers.get_mut(node) {
+                progress.has_spoken = false;
+            }
+        }
         leading.proposals.on_assigned(now.monotonic, &self.assignment.in_sync);
         self.count_members();
         // zoo A14: who waited for the member that left is not told.
         if !mutant!("isr-shrink-wakes-nobody") {
             self.advance(effects);
+        }
+        for &node in left {
+            self.ask_follower(now, node, effects);
         }
         self.reconsider(now, effects);
     }

@@ -303,7 +303,7 @@ fn duration(text: &str) -> Duration {
 }
 
 /// `pid=7@0#3 count=2 bytes=100 ts=+5s`: by default one record of 10 bytes, at the current time.
-fn batch(command: &Command<'_>, wall: Timestamp) -> Batch {
+pub(crate) fn batch(command: &Command<'_>, wall: Timestamp) -> Batch {
     let mut builder = BatchBuilder::new(Codec::None);
     if let Some(producer) = command.value("pid") {
         let (id, rest) = producer.split_once('@').expect("pid=ID@EPOCH#SEQUENCE");
