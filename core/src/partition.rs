@@ -79,6 +79,9 @@ pub struct Replica {
     expiry_at: Option<Instant>,
     /// Before this, a full table of producers is not searched again.
     full_until: Instant,
+    /// Until then, a producer that is not known and does not begin at 0 may have sent a batch
+    /// before, which was refused.
+    gaps_until: Instant,
     /// What readers were last told.
     published: Option<ReadView>,
     /// Bytes of frames since the state was last written down, and after how many it is again.
@@ -162,6 +165,7 @@ impl Replica {
             retention_at: None,
             expiry_at: None,
             full_until: Instant::ZERO,
+            gaps_until: Instant::ZERO,
             published: None,
             is_dirty: false,
             state: State::Open,

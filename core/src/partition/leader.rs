@@ -20,6 +20,9 @@ const FULL_SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 impl Replica {
     pub(super) fn on_produce(&mut self, now: Now, produce: Produce, effects: &mut Vec<Effect>) {
         if let Err(refusal) = self.admit(produce.acks) {
+            if refusal == Refusal::Busy {
+                self.note_gap(now, produce.batch.header());
+            }
             reply(produce.request, Outcome::Refused(refusal), effects);
             return;
         }
@@ -30,6 +33,7 @@ impl Replica {
             Verdict::Duplicate(original) => self.answer_duplicate(&produce, original, effects),
             Verdict::Append if !self.knows_or_has_room(now, produce.batch.header()) => {
                 reached!("producers-full");
+                self.note_gap(now, produce.batch.header());
                 reply(produce.request, Outcome::Refused(Refusal::Busy), effects);
             }
             Verdict::Append => self.append(now, produce, effects),
@@ -90,12 +94,26 @@ impl Replica {
         if !id.is_some() || self.log.producers.producer(id).is_some() {
             return true;
         }
+        if header.base_sequence() > 0 && now.monotonic < self.gaps_until {
+            reached!("producer-may-have-a-gap");
+            return false;
+        }
         let full = |replica: &Self| replica.log.producers.len() >= replica.limits.producers_max;
         if full(self) && self.full_until <= now.monotonic {
             self.expire_producers(now, self.limits.producer_expiration_short);
             self.full_until = now.monotonic + FULL_SEARCH_INTERVAL;
         }
         !full(self)
+    }
+
+    /// A batch is refused only because a table is full, and comes again. The next ones of its
+    /// producer may be on their way: if it is not known, they must not pass for its beginning.
+    /// For as long as a client retries, those who are not known begin at 0, or come again.
+    fn note_gap(&mut self, now: Now, header: &Header) {
+        let id = header.producer_id();
+        if id.is_some() && self.log.producers.producer(id).is_none() {
+            self.gaps_until = now.monotonic + self.limits.producer_expiration_short;
+        }
     }
 
     fn append(&mut self, now: Now, mut produce: Produce, effects: &mut Vec<Effect>) {

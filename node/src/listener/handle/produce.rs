@@ -262,7 +262,13 @@ fn respond(
             ..PartitionProduceResponse::default()
         },
         PartitionOutcome::Refused(refused) => {
-            let mut response = refusal(index, Code::from(refused), Some(sentence(refused).into()));
+            let code = match refused {
+                // Every client takes this one for "nothing is written, send it again"; librdkafka
+                // takes other codes for the batch's end, and a pipeline would break over it.
+                Refusal::Busy => Code::NotEnoughReplicas,
+                other => Code::from(other),
+            };
+            let mut response = refusal(index, code, Some(sentence(refused).into()));
             if matches!(refused, Refusal::NotLeader) {
                 let leader_epoch = log.view().leader_epoch.0;
                 response.current_leader = LeaderIdAndEpoch { leader_id: node.id.0, leader_epoch };
@@ -279,6 +285,7 @@ fn sentence(refusal: &Refusal) -> String {
             "producer {producer} sent sequence number {found} where {expected} is due: a batch \
              before it is missing"
         ),
+        Refusal::Busy => "as many producers as may be are known or wait: come again".to_owned(),
         Refusal::StaleProducerEpoch { producer, current } => {
             format!("producer {producer} was replaced: its epoch is {current} by now")
         }
