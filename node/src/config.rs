@@ -121,7 +121,8 @@ settings! {
         shard_inbox_max: usize = 4096, within 16, 1 << 20;
         /// Inputs that a shard takes in one go.
         shard_batch_max: usize = 256, within 1, 1 << 16;
-        /// How long a graceful stop may take before what is left is cut off.
+        /// How long a graceful stop may take. After half of it, connections are cut off that have
+        /// not ended; after all of it, the node ends as if it were killed.
         stop_timeout: Duration = Duration::from_secs(30), time_within SECOND, HOUR;
     }
 
@@ -143,7 +144,7 @@ settings! {
             Duration::from_millis(100), HOUR;
         /// The same for a request that comes too slowly (below 64 KiB a second, or not as a whole
         /// at 1 MiB a second) while others wait for the memory that it holds.
-        pressed_patience: Duration = Duration::from_millis(500), time_within
+        pressed_patience: Duration = Duration::from_millis(250), time_within
             Duration::from_millis(50), MINUTE;
         /// Requests of one connection that may wait for their answers.
         in_flight_max: usize = 64, within 1, 10_000;

@@ -112,7 +112,7 @@ impl RunningNode {
         self.halt.halted().await
     }
 
-    /// Stops gracefully: answers what was begun, within `node.stop_timeout`, and closes all logs.
+    /// Stops gracefully, within `node.stop_timeout`: answers what was begun, and closes all logs.
     ///
     /// # Errors
     ///
@@ -148,6 +148,8 @@ pub enum NodeError {
     /// The controller does not take this node.
     Refused(Problem),
     Halted(String),
+    /// The logs were not closed in this time.
+    SlowStop(Duration),
     /// Something that was waited for has ended.
     Stopped,
 }
@@ -163,6 +165,11 @@ impl fmt::Display for NodeError {
                 write!(f, "the cluster does not take this node: {}", problem.message)
             }
             Self::Halted(reason) => write!(f, "the node halted: {reason}"),
+            Self::SlowStop(patience) => write!(
+                f,
+                "the logs were not closed within {patience:?} (node.stop_timeout): the next start \
+                 reads more of them; nothing that was acknowledged is lost"
+            ),
             Self::Stopped => f.write_str("the node was stopped"),
         }
     }

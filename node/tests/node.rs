@@ -12,6 +12,8 @@ mod pressure;
 mod requests;
 #[path = "node/still.rs"]
 mod still;
+#[path = "node/stopping.rs"]
+mod stopping;
 
 use house::{assert_values, client, consume, in_directory, in_memory, produce};
 

@@ -2,9 +2,13 @@
 
 use std::net::SocketAddr;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use super::{Io, Listener, Network, Stream};
+
+/// Connections that may wait to be accepted; the system cuts it to `net.core.somaxconn`. One more
+/// would be dropped, and tried again by its client a second later.
+const BACKLOG: u32 = 4096;
 
 /// The operating system's TCP.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,7 +17,14 @@ pub struct OsNetwork;
 impl Network for OsNetwork {
     fn listen(&self, address: SocketAddr) -> Io<'_, Box<dyn Listener>> {
         Box::pin(async move {
-            let listener = TcpListener::bind(address).await?;
+            let socket = match address {
+                SocketAddr::V4(_) => TcpSocket::new_v4()?,
+                SocketAddr::V6(_) => TcpSocket::new_v6()?,
+            };
+            // A node that was restarted takes its address at once.
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            let listener = socket.listen(BACKLOG)?;
             let local = listener.local_addr()?;
             Ok(Box::new(OsListener { listener, local }) as Box<dyn Listener>)
         })

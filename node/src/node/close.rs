@@ -52,21 +52,33 @@ impl Running {
 pub(super) async fn close(running: &RunningNode) -> Result<(), NodeError> {
     let RunningNode { node, halt, running, .. } = running;
     tracing::info!(id = %node.id, "the node stops");
+    let began = node.clock.now().monotonic;
+    let patience = node.config.node.stop_timeout;
     running.shared.stop.drain();
-    if !running.ended(node.config.node.stop_timeout).await {
-        tracing::warn!("connections did not end in time and are cut off");
+    // The other half is for the logs.
+    if !running.ended(patience / 2).await {
+        let open = running.shared.metrics.connections_open.value();
+        tracing::warn!(open, "connections did not end in time and are cut off");
         running.shared.stop.cut();
-        running.ended(CUT_TIME).await;
+        running.ended(CUT_TIME.min(patience / 4)).await;
     }
+    let drained = node.clock.now().monotonic;
     tokio::select! {
         biased;
         reason = halt.halted() => return Err(NodeError::Halted(reason)),
-        closed = close_logs(node) => closed?,
+        closed = close_files(node, running) => closed?,
+        () = node.clock.sleep_until(began + patience) => return Err(NodeError::SlowStop(patience)),
     }
-    running.news.close();
-    node.storage.close().await?;
-    tracing::info!(id = %node.id, "the node has stopped");
+    let closed = node.clock.now().monotonic;
+    let (connections, logs) = (drained.saturating_since(began), closed.saturating_since(drained));
+    tracing::info!(id = %node.id, ?connections, ?logs, "the node has stopped");
     Ok(())
+}
+
+async fn close_files(node: &Node, running: &Running) -> Result<(), NodeError> {
+    close_logs(node).await?;
+    running.news.close();
+    Ok(node.storage.close().await?)
 }
 
 /// Each log writes down what a fast start needs. The metadata log goes last: the others may still

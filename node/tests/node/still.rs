@@ -3,6 +3,8 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use quorate_net::clock::{Clock, Sleep};
 use quorate_net::transport::{Io, Listener, Network, Stream};
 use quorate_node::clock::OsClock;
 use quorate_node::disk::memory::MemoryDisk;
+use quorate_node::disk::{DirectoryLock, Disk, File, Io as DiskIo, Open};
 use quorate_node::node::{RunningNode, run};
 use quorate_node::world::World;
 use tokio::io::DuplexStream;
@@ -114,15 +117,85 @@ impl Clock for Hand {
 
 /// A node in a world that stands still from now on.
 pub(crate) async fn still(settings: &[(&str, &str)]) -> (RunningNode, Arc<MemoryNetwork>, Hand) {
+    still_on(MemoryDisk::ephemeral(512 * MIB), settings).await
+}
+
+pub(crate) async fn still_on(
+    disk: impl Disk,
+    settings: &[(&str, &str)],
+) -> (RunningNode, Arc<MemoryNetwork>, Hand) {
     let network = Arc::new(MemoryNetwork::default());
     let clock =
         StillClock { running: OsClock::new(), stopped: Mutex::new(None), changed: Notify::new() };
     let hand = Hand(Arc::new(clock));
-    let disk = Arc::new(MemoryDisk::ephemeral(512 * MIB));
+    let disk = Arc::new(disk);
     let (near, clock) = (Arc::clone(&network), Arc::new(hand.clone()));
     let node = run(config(settings), World { disk, network: near, clock, seed: 1 }).await.unwrap();
     hand.stop();
     (node, network, hand)
+}
+
+/// A disk on which, from a certain point on, nothing that concerns names comes to an end.
+#[derive(Clone)]
+pub(crate) struct StuckDisk {
+    disk: MemoryDisk,
+    is_stuck: Arc<AtomicBool>,
+}
+
+impl StuckDisk {
+    pub(crate) fn new() -> Self {
+        Self { disk: MemoryDisk::tracked(512 * MIB), is_stuck: Arc::default() }
+    }
+
+    pub(crate) fn stick(&self) {
+        self.is_stuck.store(true, Ordering::SeqCst);
+    }
+
+    fn unless_stuck<'a, T: Send + 'a>(&'a self, operation: DiskIo<'a, T>) -> DiskIo<'a, T> {
+        if self.is_stuck.load(Ordering::SeqCst) {
+            Box::pin(std::future::pending())
+        } else {
+            operation
+        }
+    }
+}
+
+impl Disk for StuckDisk {
+    fn open<'a>(&'a self, path: &'a Path, how: Open) -> DiskIo<'a, Arc<dyn File>> {
+        self.unless_stuck(self.disk.open(path, how))
+    }
+
+    fn list<'a>(&'a self, directory: &'a Path) -> DiskIo<'a, Vec<PathBuf>> {
+        self.unless_stuck(self.disk.list(directory))
+    }
+
+    fn rename<'a>(&'a self, from: &'a Path, to: &'a Path) -> DiskIo<'a, ()> {
+        self.unless_stuck(self.disk.rename(from, to))
+    }
+
+    fn remove<'a>(&'a self, path: &'a Path) -> DiskIo<'a, ()> {
+        self.unless_stuck(self.disk.remove(path))
+    }
+
+    fn make_directory<'a>(&'a self, path: &'a Path) -> DiskIo<'a, ()> {
+        self.unless_stuck(self.disk.make_directory(path))
+    }
+
+    fn remove_directory<'a>(&'a self, path: &'a Path) -> DiskIo<'a, ()> {
+        self.unless_stuck(self.disk.remove_directory(path))
+    }
+
+    fn sync_directory<'a>(&'a self, directory: &'a Path) -> DiskIo<'a, ()> {
+        self.unless_stuck(self.disk.sync_directory(directory))
+    }
+
+    fn free_space<'a>(&'a self, directory: &'a Path) -> DiskIo<'a, u64> {
+        self.unless_stuck(self.disk.free_space(directory))
+    }
+
+    fn lock<'a>(&'a self, directory: &'a Path) -> DiskIo<'a, Box<dyn DirectoryLock>> {
+        self.unless_stuck(self.disk.lock(directory))
+    }
 }
 
 /// Lets everybody go as far as they can without time passing.
