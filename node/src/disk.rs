@@ -79,6 +79,13 @@ pub trait File: Send + Sync + 'static {
     /// Fewer bytes than asked only at the end of the file.
     fn read_at(&self, position: u64, bytes: usize) -> Io<'_, Bytes>;
 
+    /// Where at or behind `position` something other than zeros may stand; `None`: nowhere. A disk
+    /// that cannot say answers `position`.
+    fn data_from(&self, position: u64) -> Io<'_, Option<u64>> {
+        let there = (position < self.len()).then_some(position);
+        Box::pin(std::future::ready(Ok(there)))
+    }
+
     /// Writes the chunks one after the other, all or an error; what an error leaves is unknown.
     fn write_at(&self, position: u64, chunks: Vec<Bytes>) -> Io<'_, ()>;
 

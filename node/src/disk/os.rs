@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use bytes::{Buf, Bytes};
-use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::sync::oneshot;
@@ -229,6 +229,23 @@ impl File for OsFile {
             let descriptor = Arc::clone(&self.descriptor);
             self.reads.run(move || read_waiting(&descriptor, position, buffer, filled)).await
         })
+    }
+
+    fn data_from(&self, position: u64) -> Io<'_, Option<u64>> {
+        let descriptor = Arc::clone(&self.descriptor);
+        let len = self.len();
+        Box::pin(self.reads.run(move || {
+            if position >= len {
+                return Ok(None);
+            }
+            // Nobody uses the descriptor's own place, which this moves.
+            match rustix::fs::seek(&*descriptor, SeekFrom::Data(position)) {
+                Ok(at) => Ok(Some(at).filter(|&at| at < len)),
+                Err(Errno::NXIO) => Ok(None),
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(position)),
+                Err(error) => Err(error.into()),
+            }
+        }))
     }
 
     fn write_at(&self, position: u64, chunks: Vec<Bytes>) -> Io<'_, ()> {

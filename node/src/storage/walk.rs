@@ -61,7 +61,9 @@ impl Window {
 
 /// Whether nothing was ever written from `position` on.
 pub(super) async fn is_zero_from(file: &dyn File, mut position: u64) -> io::Result<bool> {
-    while position < file.len() {
+    // The room that was allocated and not written is not read: it may be more than the log.
+    while let Some(data) = file.data_from(position).await? {
+        position = data;
         let bytes: Bytes = file.read_at(position, 1 << 20).await?;
         if bytes.iter().any(|&byte| byte != 0) {
             return Ok(false);

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use quorate_core::id::{LeaderEpoch, Offset};
 use quorate_core::partition::interface::Flush;
 use quorate_core::time::Timestamp;
-use quorate_node::disk::Disk;
 use quorate_node::disk::memory::MemoryDisk;
 use quorate_node::disk::os::OsDisk;
+use quorate_node::disk::{Disk, Open};
 use quorate_node::storage::ReadError;
 
 use crate::support::{Engine, config, partition};
@@ -208,5 +209,28 @@ async fn a_removed_log_is_gone_for_readers_and_for_the_next_start() {
         engine.open_log(b).await.expect("whole");
         assert_eq!(engine.log(b).state.end, Offset(2));
         assert!(engine.report.rot.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn where_nothing_was_written_no_data_are_said_to_be() {
+    for (disk, directory) in disks() {
+        let data = directory.path().join("data");
+        disk.make_directory(&data).await.expect("made");
+        let file = disk.open(&data.join("file"), Open::Create).await.expect("created");
+        assert_eq!(file.data_from(0).await.expect("told"), None);
+        file.allocate(1 << 20).await.expect("allocated");
+        for at in [700_000, 4096] {
+            file.write_at(at, vec![Bytes::from_static(b"x")]).await.expect("written");
+            let found = file.data_from(0).await.expect("told");
+            assert!(found.is_some_and(|found| found <= at), "{found:?}");
+        }
+        for from in [4096, 4097, 600_000, 700_000] {
+            let found = file.data_from(from).await.expect("told");
+            let last = if from == 4096 { 4096 } else { 700_000 };
+            assert!(found.is_some_and(|found| from <= found && found <= last), "{found:?}");
+        }
+        assert_eq!(file.data_from(1 << 20).await.expect("told"), None);
+        assert_eq!(file.data_from(u64::MAX).await.expect("told"), None);
     }
 }

@@ -1,15 +1,20 @@
 //! What the engine asks of the disk: how much a start reads, how many files are open, and who waits
 //! for files to be unlinked.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use quorate_core::id::Offset;
+use quorate_node::disk::Disk;
 use quorate_node::disk::memory::MemoryDisk;
-use quorate_node::storage::StorageConfig;
+use quorate_node::storage::{ReadError, StorageConfig};
 
 use crate::support::{Engine, config, partition};
 use crate::watched::Watched;
+
+/// The first of a log.
+const SEGMENT: &str = "00000000000000000000.segment";
 
 fn disk() -> MemoryDisk {
     MemoryDisk::tracked(256 << 20)
@@ -71,6 +76,81 @@ async fn a_start_reads_no_more_of_a_log_the_more_it_holds() {
     }
     // Two pieces, each of them with the room behind the end that is searched for torn writes.
     assert!(read.iter().all(|&bytes| bytes < 80 << 10), "{read:?}");
+}
+
+#[tokio::test]
+async fn what_a_start_resumes_from_may_rot_or_be_missing() {
+    let log = partition(1);
+    let memory = disk();
+    let mut tag = 0;
+    let mut engine = Engine::open(Arc::new(memory.clone()), config("/data")).await.expect("opens");
+    engine.open_log(log).await.expect("new");
+    grow(&mut engine, 100, &mut tag).await;
+    engine.roll(log).await;
+    grow(&mut engine, 100, &mut tag).await;
+    let (batches, state) = (engine.log(log).batches.clone(), engine.log(log).state.clone());
+    drop(engine);
+    let beside = |(path, bytes): (PathBuf, u64)| {
+        let extension = path.extension()?.to_str()?;
+        ["index", "snapshot"].contains(&extension).then_some((path.clone(), bytes))
+    };
+    for harm in ["rot at the front", "rot at the end", "missing"] {
+        let sides: Vec<_> = memory.files().into_iter().filter_map(beside).collect();
+        assert!(sides.len() >= 4, "{sides:?}");
+        // Each alone, then all of them at once.
+        for place in 0..=sides.len() {
+            let disk = memory.after_kill();
+            let harmed = sides.get(place..=place).unwrap_or(&sides);
+            for (path, bytes) in harmed {
+                match harm {
+                    "missing" => disk.remove(path).await.expect("the file is there"),
+                    "rot at the end" => disk.flip(path, bytes - 1).expect("the file is there"),
+                    _ => disk.flip(path, 20).expect("the file is there"),
+                }
+            }
+            let what = format!("{harm}: {harmed:?}");
+            let mut engine =
+                Engine::open(Arc::new(disk.clone()), config("/data")).await.expect("opens");
+            engine.open_log(log).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(engine.report.rot, [], "{what}");
+            assert_eq!(engine.log(log).state.segments, state.segments, "{what}");
+            assert_eq!(engine.log(log).state.producers, state.producers, "{what}");
+            assert_eq!(engine.read_all(log).await, batches, "{what}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn rot_below_what_a_start_reads_is_told_by_whoever_reads_it() {
+    let log = partition(1);
+    let memory = disk();
+    let mut tag = 0;
+    let mut engine = Engine::open(Arc::new(memory.clone()), config("/data")).await.expect("opens");
+    engine.open_log(log).await.expect("new");
+    grow(&mut engine, 100, &mut tag).await;
+    let (batches, end) = (engine.log(log).batches.clone(), engine.log(log).state.end);
+    drop(engine);
+    let after = memory.after_kill();
+    let segment = after.files().into_iter().find(|(path, _)| path.ends_with(SEGMENT));
+    after.flip(&segment.expect("the segment is there").0, 20_000).expect("flipped");
+    let mut engine = Engine::open(Arc::new(after.clone()), config("/data")).await.expect("opens");
+    engine.open_log(log).await.expect("the start does not look there");
+    let reader = engine.log(log).reader.clone();
+    let (mut told, mut read) = (0, 0);
+    for batch in &batches {
+        match reader.read(batch.header().base_offset(), end, 10, true).await {
+            Ok(some) => {
+                assert_eq!(some, [batch.clone()], "rot is never served");
+                read += 1;
+            }
+            Err(ReadError::Rot(rot)) => {
+                assert!(rot.to_string().contains("segment"), "{rot}");
+                told += 1;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(told >= 1 && read > batches.len() / 2, "{told} told, {read} read");
 }
 
 #[tokio::test]
