@@ -242,6 +242,10 @@ settings! {
         checkpoint_bytes: u64 = 96 << 20, within 16 << 10, 64 << 30;
         /// Segments held open.
         open_files_max: usize = 8192, within 4, 1_000_000;
+        /// Bytes a second at which all logs are read through for rot; 0 does without.
+        scrub_bytes_per_second: u64 = 2 << 20, within 0, 1 << 40;
+        /// The pause before all logs are read through again.
+        scrub_pause: Duration = HOUR, time_within Duration::from_millis(10), 366 * DAY;
     }
 }
 

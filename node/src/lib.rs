@@ -13,4 +13,5 @@ mod catalog;
 mod driver;
 mod halt;
 mod listener;
+mod scrubber;
 mod timekeeper;

@@ -53,6 +53,8 @@ pub struct Metrics {
     /// Batches that were refused before they came to a partition.
     pub batches_refused: Counter,
     pub bytes_fetched: Counter,
+    /// Places in logs that were found to be rotten while nobody asked for them.
+    pub rot_found: Counter,
     /// Steps of the shards' machines.
     pub shard_steps: Counter,
     /// Times that a shard took its inputs; steps divided by these is the usual batch.

@@ -10,6 +10,8 @@ mod house;
 mod pressure;
 #[path = "node/requests.rs"]
 mod requests;
+#[path = "node/scrub.rs"]
+mod scrub;
 #[path = "node/still.rs"]
 mod still;
 #[path = "node/stopping.rs"]

@@ -37,6 +37,7 @@ use crate::listener::permits::RequestPools;
 use crate::listener::session::{Limits as SessionLimits, Shared};
 use crate::listener::stop::Stop;
 use crate::metrics::Metrics;
+use crate::scrubber::Scrubber;
 use crate::storage::{Identity, Storage, StorageConfig};
 use crate::timekeeper::{self, Timekeeper};
 use crate::world::World;
@@ -94,6 +95,7 @@ pub(super) async fn start(config: NodeConfig, world: World) -> Result<RunningNod
         halt: Arc::clone(&started.halt),
     };
     tokio::spawn(timekeeper.run());
+    tokio::spawn(Scrubber::new(node).run());
     tokio::select! {
         biased;
         reason = started.halt.halted() => return Err(NodeError::Halted(reason)),

@@ -1,5 +1,5 @@
-//! The writer's hand on the segment files: frames at their end, what is not synced yet, and what the
-//! next checkpoint writes beside them.
+//! The writer's hand on the segment files: frames at their end, what is not synced yet, and what
+//! the next checkpoint writes beside them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
