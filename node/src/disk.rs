@@ -30,7 +30,7 @@ pub type Io<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
 /// How `Disk::open` treats a name that exists, or does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
-    /// The file must exist; it is read only.
+    /// The file must exist; it is read only, in pieces of which nothing is read ahead.
     Read,
     /// The file must exist; it is read and written.
     Write,

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use bytes::{Buf, Bytes};
-use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::sync::oneshot;
@@ -112,6 +112,11 @@ impl Disk for OsDisk {
             options.read(true).write(how != Open::Read).create_new(how == Open::Create);
             let descriptor = options.open(path)?;
             let len = descriptor.metadata()?.len();
+            if how == Open::Read {
+                // What is read ahead over room that was never written counts as data afterwards.
+                // Advice may be refused.
+                let _ = rustix::fs::fadvise(&descriptor, 0, None, Advice::Random);
+            }
             Ok(Arc::new(OsFile {
                 descriptor: Arc::new(descriptor),
                 len: AtomicU64::new(len),

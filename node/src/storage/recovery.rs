@@ -23,7 +23,7 @@ use super::error::{LogError, Rot, StorageError};
 use super::log::{LogState, Segment};
 use super::walk::{Window, is_zero_from};
 use super::writer::{sync_all, write_side};
-use crate::disk::File;
+use crate::disk::{File, Open};
 
 /// A log as recovery found it.
 pub(super) struct Loaded {
@@ -271,7 +271,7 @@ impl Loading<'_> {
                 reached!("log-not-scanned");
                 return Ok(());
             }
-            let (end, offset) = self.walk(base, Arc::clone(&file)).await?;
+            let (end, offset) = self.walk(base).await?;
             let position = self.index.bytes();
             let gap = next.is_some_and(|next| next != offset);
             let ends = gap || next.is_none();
@@ -368,8 +368,10 @@ impl Loading<'_> {
     }
 
     /// Folds the frames of a segment that the snapshot does not know, and indexes all of them.
-    async fn walk(&mut self, base: Offset, file: Arc<dyn File>) -> Result<(End, Offset), LogError> {
+    async fn walk(&mut self, base: Offset) -> Result<(End, Offset), LogError> {
         let path = self.directory.join(file_name(base, FileKind::Segment));
+        let opened = self.shared.disk.open(&path, Open::Read).await;
+        let file = opened.map_err(StorageError::io("opening a segment", &path))?;
         let durable = self.durable_bytes(base, &*file);
         let depth = if mutant!("ignore-torn-tail") { Depth::Headers } else { Depth::Records };
         let file_bytes = file.len();
@@ -456,7 +458,8 @@ impl Loading<'_> {
         }
         let cutting = StorageError::io("cutting a torn tail", path);
         let cut = async {
-            if is_zero_from(file, position).await? {
+            let beside = self.shared.disk.open(path, Open::Read).await?;
+            if is_zero_from(&*beside, position).await? {
                 return Ok(false);
             }
             reached!("torn-tail-cut");

@@ -29,8 +29,8 @@ use crate::disk::Open;
 const PIECE_BYTES: usize = 256 * PAGE_BYTES;
 
 /// Opens every file of the journal. Their names are durable before one of them is used again: a
-/// life that was cut short may have made a file and not synced the directory, and groups synced into
-/// a file whose name a power loss takes are lost with it.
+/// life that was cut short may have made a file and not synced the directory, and groups synced
+/// into a file whose name a power loss takes are lost with it.
 pub(super) async fn open_files(shared: &Shared) -> Result<Vec<JournalFile>, StorageError> {
     let directory = shared.config.directory.join(JOURNAL);
     let reading = || StorageError::io("opening the journal", &directory);

@@ -9,6 +9,8 @@ use crate::disk::File;
 
 /// Pieces are at least so many bytes in a walk over a whole file.
 const PIECE_BYTES: usize = 1 << 20;
+/// ... and in a search for what is not zero.
+const ZEROS_BYTES: usize = 256 << 10;
 
 /// See the file's comment.
 pub(super) struct Window {
@@ -64,7 +66,9 @@ pub(super) async fn is_zero_from(file: &dyn File, mut position: u64) -> io::Resu
     // The room that was allocated and not written is not read: it may be more than the log.
     while let Some(data) = file.data_from(position).await? {
         position = data;
-        let bytes: Bytes = file.read_at(position, 1 << 20).await?;
+        // To the end of a page: the rest of one that is in the cache counts as data.
+        let most = ZEROS_BYTES - (position % ZEROS_BYTES as u64) as usize;
+        let bytes: Bytes = file.read_at(position, most).await?;
         if bytes.iter().any(|&byte| byte != 0) {
             return Ok(false);
         }
