@@ -23,11 +23,18 @@ impl Quorum {
         self.state = State::Follower;
         self.election_at = self.draw_election_at(now);
         self.tell_role(effects);
-        if self.is_voter() {
+        if self.may_stand() {
             self.canvass(now, effects);
         }
         // Perhaps it has no vote any more and missed the news: then the leader takes it along.
         self.ask(now, effects);
+    }
+
+    /// Whether it votes, or may still be needed: who was removed by an entry that is not committed
+    /// can be the only one with a log that is long enough. Ongaro's thesis, §4.2.2.
+    fn may_stand(&self) -> bool {
+        let mut voters = self.log.configurations_from(self.committed);
+        voters.any(|voters| voters.is_voter(self.setup.me))
     }
 
     /// Asks who would vote for it, which changes nothing anywhere.
@@ -223,7 +230,7 @@ impl Quorum {
 
     /// The leader hands over: it sends this once, to one who has all of its log.
     pub(super) fn on_timeout_now(&mut self, now: Now, from: Member, effects: &mut Vec<Effect>) {
-        if self.following.leader == Some(from) && self.is_voter() {
+        if self.following.leader == Some(from) && self.may_stand() {
             reached!("called-to-lead");
             self.campaign(now, true, effects);
         }

@@ -155,6 +155,13 @@ impl Log {
         self.configurations.range(..=index).next_back().map(|(_, configuration)| configuration)
     }
 
+    /// Who votes at `committed`, and by every entry behind it.
+    pub fn configurations_from(&self, committed: Index) -> impl Iterator<Item = &Configuration> {
+        let before = self.configurations.range(..=committed).next_back();
+        let first = before.map_or(committed, |(index, _)| *index);
+        self.configurations.range(first..).map(|(_, configuration)| configuration)
+    }
+
     /// Puts `entry` behind the last one; panics if there would be a gap or a term would fall.
     pub fn push(&mut self, entry: Entry) {
         let last = self.last();
