@@ -48,7 +48,7 @@ pub(crate) struct Global {
         default_value = "10s", hide_default_value = true
     )]
     pub timeout: Duration,
-    /// What to trace: a level, or module=level[,...]
+    /// What to trace: a level, or module=level[,...] such as node::storage=debug
     #[arg(long, global = true, value_name = "FILTER", env = "QUORATE_LOG", hide_env_values = true)]
     pub log: Option<String>,
     /// How traces are written: text, json
@@ -56,6 +56,8 @@ pub(crate) struct Global {
         long,
         global = true,
         value_name = "FORM",
+        env = "QUORATE_LOG_FORMAT",
+        hide_env_values = true,
         default_value = "text",
         hide_default_value = true,
         hide_possible_values = true

@@ -91,9 +91,8 @@ fn a_node_serves_as_its_file_says() {
         data.display()
     );
     fs::write(&file, text).unwrap();
-    let log = ["--log", "info", "--log-format", "json"];
     let serve = ["serve", "--config", file.to_str().unwrap()];
-    let node = Node::spawn(&[&serve[..], &log].concat());
+    let node = Node::spawn(&serve);
     node.ok(&["topic", "create", "orders"]);
     let described = node.ok(&["topic", "describe", "orders", "--json"]);
     let described: serde_json::Value = serde_json::from_str(&described).unwrap();
@@ -119,4 +118,39 @@ fn an_address_in_use_is_told() {
     let done = run(&["up", "--ephemeral", "--listen", &address]);
     assert_eq!(done.exit, 1);
     assert!(done.err.contains(&address) && done.err.contains("help:"), "{}", done.err);
+}
+
+#[test]
+fn traces_are_lines_or_objects_with_the_wall_clocks_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let traced = |form: &[&str]| {
+        let path = folder.path().join("traces");
+        let file = fs::File::create(&path).unwrap();
+        let start = ["up", "--ephemeral", "--listen", "127.0.0.1:0", "--log", "node::node=info"];
+        let node = Node::tracing_to(file.into(), &[&start[..], form].concat());
+        let address = node.address.clone();
+        assert_eq!(node.stop().0, 0);
+        (address, fs::read_to_string(path).unwrap())
+    };
+    // 2026-11-29T17:38:35.123456Z
+    let is_time = |text: &str| text.len() == 27 && text.ends_with('Z');
+
+    let (address, text) = traced(&[]);
+    let line = text.lines().find(|line| line.contains("the node serves")).unwrap();
+    let (time, rest) = line.split_once(' ').unwrap();
+    assert!(is_time(time), "{line}");
+    assert!(rest.starts_with("INFO  node::node::start: the node serves id=1 "), "{line}");
+    assert!(rest.contains(&format!(" address={address} ")), "{line}");
+
+    let (address, text) = traced(&["--log-format", "json"]);
+    let objects = text.lines().filter(|line| line.starts_with('{'));
+    let objects: Vec<serde_json::Value> =
+        objects.map(|line| serde_json::from_str(line).unwrap()).collect();
+    let serves = objects.iter().find(|object| object["message"] == "the node serves").unwrap();
+    assert!(is_time(serves["time"].as_str().unwrap()), "{serves}");
+    assert_eq!(
+        (&serves["level"], &serves["target"]),
+        (&"INFO".into(), &"node::node::start".into())
+    );
+    assert_eq!(serves["fields"]["address"], *address);
 }

@@ -70,3 +70,10 @@ fn a_segment_has_a_name() {
     assert!(done.err.contains("no segment"), "{}", done.err);
     assert_eq!(run(&["log", "verify", "/nowhere"]).exit, 2);
 }
+
+#[test]
+fn a_filter_that_cannot_be_read_is_explained() {
+    let done = run(&["topic", "list", "--log", "net=loud"]);
+    assert_eq!(done.exit, 2, "{}", done.err);
+    assert!(done.err.contains("node::storage=debug"), "{}", done.err);
+}

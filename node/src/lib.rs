@@ -7,6 +7,7 @@ pub mod disk;
 pub mod metrics;
 pub mod node;
 pub mod storage;
+pub mod trace;
 pub mod world;
 
 mod catalog;

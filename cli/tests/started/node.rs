@@ -58,10 +58,15 @@ impl Node {
     }
 
     pub(crate) fn spawn(arguments: &[&str]) -> Self {
+        Self::tracing_to(Stdio::null(), arguments)
+    }
+
+    /// As `spawn`, with a place for its traces.
+    pub(crate) fn tracing_to(traces: Stdio, arguments: &[&str]) -> Self {
         let mut child = quorate()
             .args(arguments)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(traces)
             .spawn()
             .expect("the binary starts");
         let mut said = String::new();
