@@ -22,13 +22,14 @@ mod topics;
 use std::collections::VecDeque;
 use std::fmt;
 
-use self::interface::{AppendId, Effect, Input, Limits, Outcome, Problem, ProblemKind};
+use self::interface::{Effect, Input, Limits, Outcome, Problem, ProblemKind};
 use self::replace::Moves;
 use self::sessions::{Due, Sessions};
 use crate::batch::{Batch, BatchBuilder, Codec, Records};
 use crate::id::{NodeId, ProducerId, RequestId};
 use crate::machine::Machine;
 use crate::metadata::{Image, Record};
+use crate::own_log::{self, AppendId};
 use crate::rng::Rng;
 use crate::time::{Instant, Now, Timestamp};
 use crate::{mutant, reached};
@@ -110,11 +111,23 @@ impl Controller {
         &self.committed
     }
 
+    fn on_log(&mut self, now: Instant, input: own_log::Input, effects: &mut Vec<Effect>) {
+        use own_log::Input as Log;
+        match input {
+            Log::Elected { .. } => self.on_elected(effects),
+            Log::Resigned => self.on_resigned(effects),
+            Log::Replayed { batch } => self.on_replayed(&batch, effects),
+            Log::ReplayEnded => self.on_replay_ended(now),
+            Log::Appended { append } => self.on_appended(append, effects),
+            Log::AppendRefused { append } => self.on_append_refused(now, append, effects),
+        }
+    }
+
     fn on_elected(&mut self, effects: &mut Vec<Effect>) {
         self.on_resigned(effects);
         self.role = Role::Loading;
         self.committed = Image::default();
-        effects.push(Effect::Replay);
+        effects.push(Effect::Log(own_log::Effect::Replay));
     }
 
     fn on_resigned(&mut self, effects: &mut Vec<Effect>) {
@@ -359,7 +372,8 @@ impl Controller {
         let append = self.next_append;
         self.next_append = AppendId(append.0 + 1);
         self.in_flight = Some((append, count));
-        effects.push(Effect::Append { append, batch: builder.build() });
+        let batch = builder.build();
+        effects.push(Effect::Log(own_log::Effect::Append { append, batch }));
     }
 }
 
@@ -403,14 +417,7 @@ impl Machine for Controller {
             self.on_request(now.monotonic, request, input, effects);
         } else {
             match input {
-                Input::Elected { .. } => self.on_elected(effects),
-                Input::Resigned => self.on_resigned(effects),
-                Input::Replayed { batch } => self.on_replayed(&batch, effects),
-                Input::ReplayEnded => self.on_replay_ended(now.monotonic),
-                Input::Appended { append } => self.on_appended(append, effects),
-                Input::AppendRefused { append } => {
-                    self.on_append_refused(now.monotonic, append, effects);
-                }
+                Input::Log(input) => self.on_log(now.monotonic, input, effects),
                 Input::Cancelled { request } => self.answers.retain(|(_, id, _)| *id != request),
                 Input::Tick => self.on_tick(now.monotonic),
                 other => unreachable!("a request: {other:?}"),

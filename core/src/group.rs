@@ -22,13 +22,14 @@ use std::time::Duration;
 use self::classic::{Group, Phase};
 use self::desk::{Desk, DeskState, Pending, TEXT_BYTES_MAX, Waiter};
 use self::interface::{
-    AppendId, CommitOffsets, Described, Effect, FetchOffsets, GroupLimits, Input, Join, Listed,
-    MemberClaim, Outcome, Refusal,
+    CommitOffsets, Described, Effect, FetchOffsets, GroupLimits, Input, Join, Listed, MemberClaim,
+    Outcome, Refusal,
 };
 use self::record::Entry;
 use crate::batch::{Batch, Records};
 use crate::id::RequestId;
 use crate::machine::Machine;
+use crate::own_log::{self, AppendId};
 use crate::time::{Instant, Now, Timestamp};
 use crate::{mutant, reached};
 
@@ -124,11 +125,23 @@ impl Groups {
         out
     }
 
+    fn on_log(&mut self, now: Now, input: own_log::Input, effects: &mut Vec<Effect>) {
+        use own_log::Input as Log;
+        match input {
+            Log::Elected { .. } => self.on_elected(effects),
+            Log::Resigned => self.on_resigned(effects),
+            Log::Replayed { batch } => self.on_replayed(now, &batch, effects),
+            Log::ReplayEnded => self.on_replay_ended(now, effects),
+            Log::Appended { append } => self.on_appended(now, append, effects),
+            Log::AppendRefused { append } => self.on_append_refused(now, append, effects),
+        }
+    }
+
     fn on_elected(&mut self, effects: &mut Vec<Effect>) {
         self.forget_everything(effects);
         self.role = Role::Loading;
         self.replays += 1;
-        effects.push(Effect::Replay);
+        effects.push(Effect::Log(own_log::Effect::Replay));
     }
 
     fn on_resigned(&mut self, effects: &mut Vec<Effect>) {
@@ -506,12 +519,7 @@ impl Machine for Groups {
     fn step(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
         self.forgive_after_pause(now, effects);
         match input {
-            Input::Elected { .. } => self.on_elected(effects),
-            Input::Resigned => self.on_resigned(effects),
-            Input::Replayed { batch } => self.on_replayed(now, &batch, effects),
-            Input::ReplayEnded => self.on_replay_ended(now, effects),
-            Input::Appended { append } => self.on_appended(now, append, effects),
-            Input::AppendRefused { append } => self.on_append_refused(now, append, effects),
+            Input::Log(input) => self.on_log(now, input, effects),
             Input::Join(join) => self.on_join(now, join, effects),
             Input::Sync(sync) => {
                 let (request, name) = (sync.request, sync.member.group.clone());

@@ -9,6 +9,7 @@ pub mod machine;
 pub mod mark;
 pub mod metadata;
 pub mod mutant;
+pub mod own_log;
 pub mod partition;
 pub mod quorum;
 pub mod quorum_log;

@@ -12,12 +12,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use self::interface::{Effect, Input, Limits, Open, Outcome, Role};
-use self::route::{Internal, Key, Work};
+use self::route::{Keeper, Key, Work};
 use crate::batch::Batch;
 use crate::controller::Controller;
 use crate::group::Groups;
 use crate::id::{LeaderEpoch, NodeEpoch, NodeId, PartitionId, RequestId};
 use crate::machine::Machine;
+use crate::own_log::{self, AppendId};
 use crate::partition::Replica;
 use crate::rng::Rng;
 use crate::time::{Instant, Now};
@@ -39,7 +40,7 @@ pub struct Shard {
     deadlines: BTreeSet<(Instant, Key)>,
     planned: BTreeMap<Key, Instant>,
     /// Requests of the machines here to the replicas here.
-    internal: BTreeMap<RequestId, Internal>,
+    internal: BTreeMap<RequestId, (Keeper, AppendId)>,
     next_internal: u64,
     /// What the current step has still to do.
     work: VecDeque<Work>,
@@ -147,34 +148,27 @@ impl Shard {
         match slot.role {
             Role::Data => {}
             Role::Offsets => {
-                let resigned = group::interface::Input::Resigned;
-                self.work.push_back(Work::Group(partition.index, resigned));
+                let keeper = Keeper::Group(partition.index);
+                self.work.push_back(keeper.told(own_log::Input::Resigned));
                 self.work.push_back(Work::Forget(partition.index));
             }
             Role::Metadata => {
-                self.work.push_back(Work::Controller(controller::interface::Input::Resigned));
+                self.work.push_back(Keeper::Controller.told(own_log::Input::Resigned));
             }
         }
     }
 
     fn on_replayed(&mut self, partition: PartitionId, batch: Option<Batch>) {
-        use controller::interface::Input as ForController;
-        use group::interface::Input as ForGroups;
-        let role = self.partitions.get(&partition).map(|slot| slot.role);
-        match (role, batch) {
-            (Some(Role::Offsets), batch) => {
-                let input =
-                    batch.map_or(ForGroups::ReplayEnded, |batch| ForGroups::Replayed { batch });
-                self.work.push_back(Work::Group(partition.index, input));
-            }
-            (Some(Role::Metadata), batch) => {
-                let input = batch
-                    .map_or(ForController::ReplayEnded, |batch| ForController::Replayed { batch });
-                self.work.push_back(Work::Controller(input));
-            }
-            // Dropped while it was read.
-            (Some(Role::Data) | None, _) => {}
-        }
+        let slot = self.partitions.get(&partition);
+        // Dropped while it was read, or nobody's.
+        let Some(keeper) = slot.and_then(|slot| Keeper::of(partition, slot.role)) else {
+            return;
+        };
+        let input = match batch {
+            Some(batch) => own_log::Input::Replayed { batch },
+            None => own_log::Input::ReplayEnded,
+        };
+        self.work.push_back(keeper.told(input));
     }
 
     fn on_tick(&mut self, now: Now) {

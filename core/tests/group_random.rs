@@ -8,11 +8,12 @@ use bytes::Bytes;
 use quorate_core::batch::Batch;
 use quorate_core::group::Groups;
 use quorate_core::group::interface::{
-    AppendId, CommitOffsets, CommittedOffset, Effect, FetchOffsets, GroupLimits, Input, Join,
-    Joined, Leaving, MemberClaim, Outcome, Protocol, Refusal, Sync, TopicPartition,
+    CommitOffsets, CommittedOffset, Effect, FetchOffsets, GroupLimits, Input, Join, Joined,
+    Leaving, MemberClaim, Outcome, Protocol, Refusal, Sync, TopicPartition,
 };
 use quorate_core::id::{LeaderEpoch, Offset, RequestId};
 use quorate_core::machine::Machine;
+use quorate_core::own_log::{self, AppendId};
 use quorate_core::time::{Instant, Now, Timestamp};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -73,8 +74,10 @@ impl Walk {
         self.groups.check();
         for effect in effects {
             match effect {
-                Effect::Replay => {}
-                Effect::Append { append, batch } => self.in_flight.push((append, batch)),
+                Effect::Log(own_log::Effect::Replay) => {}
+                Effect::Log(own_log::Effect::Append { append, batch }) => {
+                    self.in_flight.push((append, batch))
+                }
                 Effect::Reply { request, outcome } => self.on_reply(request, outcome),
             }
         }
@@ -214,10 +217,10 @@ impl Walk {
         }
         let (append, batch) = self.in_flight.remove(0);
         if self.rng.random_ratio(1, 8) {
-            self.step(Input::AppendRefused { append });
+            self.step(Input::Log(own_log::Input::AppendRefused { append }));
         } else {
             self.log.push(batch);
-            self.step(Input::Appended { append });
+            self.step(Input::Log(own_log::Input::Appended { append }));
         }
     }
 
@@ -240,15 +243,15 @@ impl Walk {
             self.answer_log();
         }
         let before = self.known();
-        self.step(Input::Resigned);
+        self.step(Input::Log(own_log::Input::Resigned));
         assert!(self.open.is_empty(), "nobody is left without an answer: {:?}", self.open);
         self.commits.clear();
         self.groups = Groups::new(limits(), self.rng.random());
-        self.step(Input::Elected { leader_epoch: LeaderEpoch(1) });
+        self.step(Input::Log(own_log::Input::Elected { leader_epoch: LeaderEpoch(1) }));
         for batch in self.log.clone() {
-            self.step(Input::Replayed { batch });
+            self.step(Input::Log(own_log::Input::Replayed { batch }));
         }
-        self.step(Input::ReplayEnded);
+        self.step(Input::Log(own_log::Input::ReplayEnded));
         assert_eq!(self.groups.unread_records(), 0);
         let after = self.known();
         for (group, (stable, offsets)) in &before {
@@ -316,8 +319,8 @@ impl Walk {
 fn no_order_of_events_is_too_odd() {
     for seed in 0..300 {
         let mut walk = Walk::new(seed);
-        walk.step(Input::Elected { leader_epoch: LeaderEpoch(0) });
-        walk.step(Input::ReplayEnded);
+        walk.step(Input::Log(own_log::Input::Elected { leader_epoch: LeaderEpoch(0) }));
+        walk.step(Input::Log(own_log::Input::ReplayEnded));
         for _ in 0..400 {
             walk.turn();
         }

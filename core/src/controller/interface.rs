@@ -15,37 +15,15 @@ pub use self::partitions::{
     ChangeInSync, ElectLeaders, Election, InSyncChange, InSyncRefusal, PartitionName, Reassign,
     Reassignment,
 };
-use crate::batch::Batch;
-use crate::id::{LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, PartitionId, ProducerId};
+use crate::id::{NodeEpoch, NodeId, PartitionEpoch, PartitionId, ProducerId};
 use crate::id::{RequestId, TopicId};
 use crate::metadata::Record;
-
-/// Names one append. Rises in the life of a controller.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AppendId(pub u64);
+use crate::own_log;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// This node leads the metadata log from now on. `Replay` is asked for; until `ReplayEnded`,
-    /// requests are refused with `Loading`.
-    Elected {
-        leader_epoch: LeaderEpoch,
-    },
-    /// It leads no more: what is known is forgotten, who waits is refused.
-    Resigned,
-    /// The next batch of the metadata log, in order.
-    Replayed {
-        batch: Batch,
-    },
-    ReplayEnded,
-    /// What this append wrote is committed.
-    Appended {
-        append: AppendId,
-    },
-    /// What this append would have written is not, and never will be.
-    AppendRefused {
-        append: AppendId,
-    },
+    /// The metadata log, which holds its truth.
+    Log(own_log::Input),
     /// A node says that it is there, before it serves anything.
     RegisterNode(RegisterNode),
     /// A node is still there.
@@ -132,14 +110,7 @@ impl Input {
             | Self::CreatePartitions { request, .. }
             | Self::AlterConfigs { request, .. }
             | Self::AllocateProducerIds { request, .. } => Some(*request),
-            Self::Elected { .. }
-            | Self::Resigned
-            | Self::Replayed { .. }
-            | Self::ReplayEnded
-            | Self::Appended { .. }
-            | Self::AppendRefused { .. }
-            | Self::Cancelled { .. }
-            | Self::Tick => None,
+            Self::Log(_) | Self::Cancelled { .. } | Self::Tick => None,
         }
     }
 }
@@ -207,11 +178,8 @@ pub enum ConfigOp {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Read the metadata log from its start and feed it as `Replayed`, then `ReplayEnded`.
-    Replay,
-    /// Produce this batch to the metadata log with acks=all; answer with `Appended` or
-    /// `AppendRefused`. One at a time.
-    Append { append: AppendId, batch: Batch },
+    /// To the metadata log; one append at a time.
+    Log(own_log::Effect),
     /// These records are true from now on. After a `Replay` they begin with the first of the log.
     Committed(Vec<Record>),
     /// The one answer to a request.

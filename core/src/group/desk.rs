@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::interface::{AppendId, Effect, GroupLimits, Outcome, Refusal};
+use super::interface::{Effect, GroupLimits, Outcome, Refusal};
 use super::record::Entry;
 use crate::batch::{BatchBuilder, Codec};
 use crate::id::RequestId;
 use crate::mutant;
+use crate::own_log::{self, AppendId};
 use crate::time::Now;
 
 /// An append may not be larger, whatever asks for it: far below a segment, far above any use.
@@ -118,7 +119,8 @@ impl Desk<'_> {
         }
         let pending = Pending { group: group.to_owned(), entries, then };
         self.state.pending.insert(append, pending);
-        self.effects.push(Effect::Append { append, batch: builder.build() });
+        let asked = own_log::Effect::Append { append, batch: builder.build() };
+        self.effects.push(Effect::Log(asked));
         Ok(())
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::batch::Batch;
 use crate::id::{LeaderEpoch, Offset, RequestId};
+use crate::own_log;
 use crate::partition::retention::WallClock;
 
 /// Bounds and habits of the coordinator, in Kafka's names. Checked by the node at its start.
@@ -58,33 +58,10 @@ impl Default for GroupLimits {
     }
 }
 
-/// Names one append. Rises in the life of a coordinator.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AppendId(pub u64);
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// This node leads the offsets partition from now on. `Replay` is asked for; until
-    /// `ReplayEnded`, requests are refused with `Loading`.
-    Elected {
-        leader_epoch: LeaderEpoch,
-    },
-    /// It leads no more: what is known is forgotten, who waits is refused.
-    Resigned,
-    /// The next batch of the offsets partition, in order.
-    Replayed {
-        batch: Batch,
-    },
-    /// All of the log up to its end at the election has been replayed.
-    ReplayEnded,
-    /// What this append wrote is committed.
-    Appended {
-        append: AppendId,
-    },
-    /// What this append would have written is not, and never will be.
-    AppendRefused {
-        append: AppendId,
-    },
+    /// What becomes of the offsets partition, and of what was appended to it.
+    Log(own_log::Input),
     Join(Join),
     Sync(Sync),
     Heartbeat {
@@ -144,15 +121,7 @@ impl Input {
             | Self::Describe { request, .. }
             | Self::Delete { request, .. }
             | Self::DeleteOffsets { request, .. } => Some(*request),
-            Self::Elected { .. }
-            | Self::Resigned
-            | Self::Replayed { .. }
-            | Self::ReplayEnded
-            | Self::Appended { .. }
-            | Self::AppendRefused { .. }
-            | Self::TopicsDeleted { .. }
-            | Self::Cancelled { .. }
-            | Self::Tick => None,
+            Self::Log(_) | Self::TopicsDeleted { .. } | Self::Cancelled { .. } | Self::Tick => None,
         }
     }
 }
@@ -252,11 +221,8 @@ pub struct FetchOffsets {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Read the offsets partition from its start and feed it as `Replayed`, then `ReplayEnded`.
-    Replay,
-    /// Produce this batch to the offsets partition with acks=all; answer with `Appended` or
-    /// `AppendRefused`. Appends are committed in the order in which they are asked for.
-    Append { append: AppendId, batch: Batch },
+    /// The offsets partition is to be read, or to be written.
+    Log(own_log::Effect),
     /// The one answer to a request.
     Reply { request: RequestId, outcome: Outcome },
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::interface::{Effect, INTERNAL_REQUESTS, Outcome, Role};
 use super::{Shard, Slot};
-use crate::batch::{Batch, Levels};
+use crate::batch::Levels;
 use crate::controller::interface::{Problem, ProblemKind};
 use crate::id::{PartitionId, RequestId};
 use crate::machine::Machine;
 use crate::partition::interface::{Acks, HaltReason, Produce, Refusal};
 use crate::time::{Instant, Now};
-use crate::{controller, group, partition, reached};
+use crate::{controller, group, own_log, partition, reached};
 
 /// A machine of the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,11 +30,31 @@ pub(super) enum Work {
     Forget(i32),
 }
 
-/// Which machine's append a request of the shard's own is.
+/// A machine that keeps its truth in a log of this shard.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Internal {
-    Group(i32, group::interface::AppendId),
-    Controller(controller::interface::AppendId),
+pub(super) enum Keeper {
+    Group(i32),
+    Controller,
+}
+
+impl Keeper {
+    /// Whose log that is.
+    pub(super) fn of(partition: PartitionId, role: Role) -> Option<Self> {
+        match role {
+            Role::Data => None,
+            Role::Offsets => Some(Self::Group(partition.index)),
+            Role::Metadata => Some(Self::Controller),
+        }
+    }
+
+    pub(super) fn told(self, input: own_log::Input) -> Work {
+        match self {
+            Self::Group(coordinator) => {
+                Work::Group(coordinator, group::interface::Input::Log(input))
+            }
+            Self::Controller => Work::Controller(controller::interface::Input::Log(input)),
+        }
+    }
 }
 
 /// How long an append of a machine waits: as long as it takes.
@@ -83,24 +103,16 @@ impl Shard {
 
     /// What the machine that lives at `slot` must hear of a change of leadership.
     fn tell_leadership(partition: PartitionId, slot: &mut Slot) -> Option<Work> {
-        use controller::interface::Input as ForController;
-        use group::interface::Input as ForGroups;
-        if slot.role == Role::Data {
-            return None;
-        }
+        let keeper = Keeper::of(partition, slot.role)?;
         let leads = slot.replica.is_leader().then(|| slot.replica.leader_epoch());
         if leads == slot.told {
             return None;
         }
         slot.told = leads;
-        Some(match (slot.role, leads) {
-            (Role::Offsets, Some(leader_epoch)) => {
-                Work::Group(partition.index, ForGroups::Elected { leader_epoch })
-            }
-            (Role::Offsets, None) => Work::Group(partition.index, ForGroups::Resigned),
-            (_, Some(leader_epoch)) => Work::Controller(ForController::Elected { leader_epoch }),
-            (_, None) => Work::Controller(ForController::Resigned),
-        })
+        Some(keeper.told(match leads {
+            Some(leader_epoch) => own_log::Input::Elected { leader_epoch },
+            None => own_log::Input::Resigned,
+        }))
     }
 
     pub(super) fn route_partition(
@@ -131,36 +143,38 @@ impl Shard {
     }
 
     fn answer_internal(&mut self, request: RequestId, stored: bool) {
-        use controller::interface::Input as ForController;
-        use group::interface::Input as ForGroups;
-        let Some(internal) = self.internal.remove(&request) else {
+        let Some((keeper, append)) = self.internal.remove(&request) else {
             return;
         };
-        if !stored {
+        let input = if stored {
+            own_log::Input::Appended { append }
+        } else {
             reached!("append-refused");
-        }
-        self.work.push_back(match internal {
-            Internal::Group(coordinator, append) => Work::Group(
-                coordinator,
-                if stored {
-                    ForGroups::Appended { append }
-                } else {
-                    ForGroups::AppendRefused { append }
-                },
-            ),
-            Internal::Controller(append) => Work::Controller(if stored {
-                ForController::Appended { append }
-            } else {
-                ForController::AppendRefused { append }
-            }),
-        });
+            own_log::Input::AppendRefused { append }
+        };
+        self.work.push_back(keeper.told(input));
     }
 
-    /// A machine's append becomes a producer's batch, answered when it is committed.
-    fn append(&mut self, now: Instant, partition: PartitionId, batch: Batch, asks: Internal) {
+    /// The log is read from its start, or a machine's append becomes a producer's batch that is
+    /// answered when it is committed.
+    fn on_log(
+        &mut self,
+        now: Instant,
+        partition: PartitionId,
+        keeper: Keeper,
+        asked: own_log::Effect,
+        effects: &mut Vec<Effect>,
+    ) {
+        let (append, batch) = match asked {
+            own_log::Effect::Replay => {
+                effects.push(Effect::Replay { partition });
+                return;
+            }
+            own_log::Effect::Append { append, batch } => (append, batch),
+        };
         let request = RequestId(self.next_internal);
         self.next_internal += 1;
-        self.internal.insert(request, asks);
+        self.internal.insert(request, (keeper, append));
         let produce = Produce {
             request,
             batch,
@@ -194,10 +208,9 @@ impl Shard {
         self.plan(Key::Group(coordinator), deadline);
         for effect in asked.drain(..) {
             match effect {
-                Asked::Replay => effects.push(Effect::Replay { partition }),
-                Asked::Append { append, batch } => {
-                    let asks = Internal::Group(coordinator, append);
-                    self.append(now.monotonic, partition, batch, asks);
+                Asked::Log(asked) => {
+                    let keeper = Keeper::Group(coordinator);
+                    self.on_log(now.monotonic, partition, keeper, asked, effects);
                 }
                 Asked::Reply { request, outcome } => {
                     effects.push(Effect::Reply { request, outcome: Outcome::Group(outcome) });
@@ -228,9 +241,8 @@ impl Shard {
         self.plan(Key::Controller, deadline);
         for effect in asked.drain(..) {
             match effect {
-                Asked::Replay => effects.push(Effect::Replay { partition }),
-                Asked::Append { append, batch } => {
-                    self.append(now.monotonic, partition, batch, Internal::Controller(append));
+                Asked::Log(asked) => {
+                    self.on_log(now.monotonic, partition, Keeper::Controller, asked, effects);
                 }
                 Asked::Committed(records) => effects.push(Effect::Committed(records)),
                 Asked::Halt { reason } => {

@@ -7,12 +7,13 @@ use bytes::Bytes;
 use quorate_core::batch::{Batch, Records};
 use quorate_core::group::Groups;
 use quorate_core::group::interface::{
-    AppendId, CommitOffsets, CommittedOffset, Effect, FetchOffsets, GroupLimits, Input, Join,
-    Joined, Leaving, MemberClaim, Outcome, Protocol, Refusal, Sync, TopicPartition,
+    CommitOffsets, CommittedOffset, Effect, FetchOffsets, GroupLimits, Input, Join, Joined,
+    Leaving, MemberClaim, Outcome, Protocol, Refusal, Sync, TopicPartition,
 };
 use quorate_core::group::record::Entry;
 use quorate_core::id::{LeaderEpoch, Offset, RequestId};
 use quorate_core::machine::Machine;
+use quorate_core::own_log::{self, AppendId};
 use quorate_core::time::{Instant, Now, Timestamp};
 
 pub(crate) struct Coordinator {
@@ -121,8 +122,10 @@ impl Coordinator {
         let words = Words::new(command);
         match words.plain[0] {
             "crash" => self.crash(),
-            "elected" => self.step(Input::Elected { leader_epoch: LeaderEpoch(1) }),
-            "resign" => self.step(Input::Resigned),
+            "elected" => {
+                self.step(Input::Log(own_log::Input::Elected { leader_epoch: LeaderEpoch(1) }))
+            }
+            "resign" => self.step(Input::Log(own_log::Input::Resigned)),
             "replay" => self.replay(),
             "wait" => self.wait(duration(words.plain[1])),
             "pause" => {
@@ -282,9 +285,9 @@ impl Coordinator {
     fn replay(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         for batch in self.log.clone() {
-            lines.extend(self.step(Input::Replayed { batch }));
+            lines.extend(self.step(Input::Log(own_log::Input::Replayed { batch })));
         }
-        lines.extend(self.step(Input::ReplayEnded));
+        lines.extend(self.step(Input::Log(own_log::Input::ReplayEnded)));
         assert_eq!(self.groups.unread_records(), 0);
         lines
     }
@@ -296,10 +299,10 @@ impl Coordinator {
         let mut lines = Vec::new();
         for (append, batch) in self.in_flight.drain(..count).collect::<Vec<_>>() {
             if refuse {
-                lines.extend(self.step(Input::AppendRefused { append }));
+                lines.extend(self.step(Input::Log(own_log::Input::AppendRefused { append })));
             } else {
                 self.log.push(batch);
-                lines.extend(self.step(Input::Appended { append }));
+                lines.extend(self.step(Input::Log(own_log::Input::Appended { append })));
             }
         }
         lines
@@ -333,8 +336,8 @@ impl Coordinator {
 
     fn perform(&mut self, effect: Effect) -> String {
         match effect {
-            Effect::Replay => "replay wanted".to_owned(),
-            Effect::Append { append, batch } => {
+            Effect::Log(own_log::Effect::Replay) => "replay wanted".to_owned(),
+            Effect::Log(own_log::Effect::Append { append, batch }) => {
                 batch.verify().unwrap();
                 let report = format!("append {}", self.entries(&batch).join(" "));
                 self.in_flight.push((append, batch));

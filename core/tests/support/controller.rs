@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use quorate_core::batch::{Batch, BatchBuilder, Codec};
 use quorate_core::controller::interface::{
-    AlterConfig, AppendId, ConfigChange, ConfigOp, Effect, Input, Limits, MorePartitions, NewTopic,
-    Resource, TopicName,
+    AlterConfig, ConfigChange, ConfigOp, Effect, Input, Limits, MorePartitions, NewTopic, Resource,
+    TopicName,
 };
 use quorate_core::controller::{Controller, records_of};
 use quorate_core::id::{LeaderEpoch, NodeId, RequestId};
 use quorate_core::machine::Machine;
+use quorate_core::own_log::{self, AppendId, Input as Log};
 use quorate_core::time::{Instant, Now, Timestamp};
 
 pub(crate) use self::show::{Names, show_outcome, show_record};
@@ -64,7 +65,7 @@ impl ControllerStage {
             return "nothing is on its way\n".to_owned();
         };
         self.log.push(batch);
-        self.step_once(Input::Appended { append })
+        self.step_once(Input::Log(Log::Appended { append }))
     }
 
     fn step_once(&mut self, input: Input) -> String {
@@ -75,8 +76,8 @@ impl ControllerStage {
         let mut out = String::new();
         for effect in effects {
             let _ = match &effect {
-                Effect::Replay => writeln!(out, "replay"),
-                Effect::Append { append, batch } => {
+                Effect::Log(own_log::Effect::Replay) => writeln!(out, "replay"),
+                Effect::Log(own_log::Effect::Append { append, batch }) => {
                     let records = records_of(batch).expect("our own records");
                     let _ = writeln!(out, "append a{}", append.0);
                     for record in records {
@@ -104,9 +105,9 @@ impl ControllerStage {
     fn replay(&mut self) -> String {
         let mut out = String::new();
         for batch in self.log.clone() {
-            out.push_str(&self.step(Input::Replayed { batch }));
+            out.push_str(&self.step(Input::Log(Log::Replayed { batch })));
         }
-        out.push_str(&self.step(Input::ReplayEnded));
+        out.push_str(&self.step(Input::Log(Log::ReplayEnded)));
         out
     }
 
@@ -115,7 +116,7 @@ impl ControllerStage {
         self.lives += 1;
         self.in_flight = None;
         self.controller = Controller::new(self.limits.clone(), self.lives);
-        let mut out = self.step(Input::Elected { leader_epoch: LeaderEpoch(0) });
+        let mut out = self.step(Input::Log(Log::Elected { leader_epoch: LeaderEpoch(0) }));
         out.push_str(&self.replay());
         out
     }
@@ -201,20 +202,20 @@ impl Stage for ControllerStage {
                 String::new()
             }
             "elect" => {
-                let mut out = self.step(Input::Elected { leader_epoch: LeaderEpoch(0) });
+                let mut out = self.step(Input::Log(Log::Elected { leader_epoch: LeaderEpoch(0) }));
                 out.push_str(&self.replay());
                 out
             }
-            "elect-only" => self.step(Input::Elected { leader_epoch: LeaderEpoch(0) }),
+            "elect-only" => self.step(Input::Log(Log::Elected { leader_epoch: LeaderEpoch(0) })),
             "replay" => self.replay(),
             "replay-unreadable" => {
                 let mut builder = BatchBuilder::new(Codec::None);
                 builder.append(Timestamp(0), None, Some(&[3, 0]), []);
-                self.step(Input::Replayed { batch: builder.build() })
+                self.step(Input::Log(Log::Replayed { batch: builder.build() }))
             }
             "resign" => {
                 self.in_flight = None;
-                self.step(Input::Resigned)
+                self.step(Input::Log(Log::Resigned))
             }
             "appended" => self.appended(),
             "log-takes" => {
@@ -229,7 +230,7 @@ impl Stage for ControllerStage {
             "partitions-of" => self.partitions(command),
             "append-refused" => {
                 let (append, _) = self.in_flight.take().expect("an append in flight");
-                self.step(Input::AppendRefused { append })
+                self.step(Input::Log(Log::AppendRefused { append }))
             }
             "crash" => self.crash(),
             "status" => format!("{}\n", self.controller),
