@@ -8,6 +8,7 @@ pub mod check;
 pub mod cores;
 pub mod fault;
 pub mod history;
+pub mod log;
 pub mod medium;
 pub mod plan;
 pub mod run;

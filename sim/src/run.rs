@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::check::{self, Struck, Violation};
 use crate::history::{History, Tally};
+use crate::log::Log;
 use crate::plan::Plan;
 use crate::trace::{self, Finished, Sink};
 
@@ -74,6 +75,8 @@ pub struct Options {
     /// For measuring only: nothing is checked, neither the machines of the world of cores nor the
     /// history.
     pub unchecked: bool,
+    /// What the nodes say, if somebody listens.
+    pub log: Option<Log>,
 }
 
 impl World {
@@ -147,7 +150,7 @@ fn on_this_thread(plan: &Plan, world: World, options: Options) -> Report {
     let checks = !options.unchecked;
     let outcome = panic::catch_unwind(|| match world {
         World::Cores => crate::cores::run(plan, checks),
-        World::Nodes => run_nodes(plan),
+        World::Nodes => run_nodes(plan, options.log.as_ref()),
     });
     let trace = trace::end();
     let marks = quorate_core::mark::take();
@@ -183,12 +186,14 @@ fn on_this_thread(plan: &Plan, world: World, options: Options) -> Report {
 }
 
 #[cfg(madsim)]
-fn run_nodes(plan: &Plan) -> Observed {
+fn run_nodes(plan: &Plan, log: Option<&Log>) -> Observed {
+    let shown = log.map(crate::world::observe::show).transpose();
+    let _shown = shown.expect("the filter was read before");
     crate::world::run(plan)
 }
 
 #[cfg(not(madsim))]
-fn run_nodes(_: &Plan) -> Observed {
+fn run_nodes(_: &Plan, _: Option<&Log>) -> Observed {
     panic!("the world of nodes exists in simulator builds only: use `cargo sim`")
 }
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::log;
 use crate::run::World;
 
 /// The exit code for a command line that makes no sense (sysexits' `EX_USAGE`).
@@ -44,9 +45,8 @@ pub enum Command {
         /// Run it again, on another thread and in two processes, and compare every event.
         #[arg(long)]
         twice: bool,
-        /// Print a line for each change of state, or for each event.
-        #[arg(long, num_args = 0..=1, default_missing_value = "changes", value_enum)]
-        trace: Option<Trace>,
+        #[command(flatten)]
+        show: Show,
     },
     /// Print the plan of a seed.
     Plan {
@@ -72,8 +72,8 @@ pub enum Command {
         file: PathBuf,
         #[command(flatten)]
         how: How,
-        #[arg(long, num_args = 0..=1, default_missing_value = "changes", value_enum)]
-        trace: Option<Trace>,
+        #[command(flatten)]
+        show: Show,
     },
     /// Run every plan that once found a bug, in both worlds.
     Corpus,
@@ -102,6 +102,15 @@ pub struct How {
     /// Plant this bug.
     #[arg(long)]
     pub mutant: Option<String>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Show {
+    /// Print a line for each change of state, or for each event.
+    #[arg(long, num_args = 0..=1, default_missing_value = "changes", value_enum)]
+    pub trace: Option<Trace>,
+    #[command(flatten)]
+    pub flags: log::Flags,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -154,12 +163,11 @@ pub fn main() -> std::process::ExitCode {
             return if error.use_stderr() { USAGE } else { 0 }.into();
         }
     };
-    crate::world::observe::show_logs();
     let code = match arguments.command {
-        Command::Run { seed, how, twice, trace } => single::run(seed, &how, twice, trace),
+        Command::Run { seed, how, twice, show } => single::run(seed, &how, twice, &show),
         Command::Plan { seed } => single::print_plan(seed),
         Command::Campaign { seeds, time, jobs, how } => campaign::run(seeds, time, jobs, &how),
-        Command::Replay { file, how, trace } => single::replay(&file, &how, trace),
+        Command::Replay { file, how, show } => single::replay(&file, &how, &show),
         Command::Corpus => single::corpus(),
         Command::Bench { seeds } => bench::run(seeds),
         Command::Zoo { mutant, budget } => zoo::run(mutant.as_deref(), budget),

@@ -126,11 +126,8 @@ pub fn event<T: fmt::Display>(
             Sink::Lines(_) => true,
         };
         if wanted {
-            let (seconds, micros) = (now.as_secs(), now.subsec_micros());
-            let ordinal = finished.events;
-            let sign = mark.sign();
-            let line =
-                format!("[{seconds:>3}.{micros:06}s #{ordinal:<6}] {who:<3} {sign} {}", text());
+            let (stamp, sign) = (stamp(now, finished.events), mark.sign());
+            let line = format!("{stamp} {who:<3} {sign} {}", text());
             match &mut trace.sink {
                 Sink::Lines(lines) => lines.push(line),
                 // A reader who closed the pipe has seen enough.
@@ -138,6 +135,12 @@ pub fn event<T: fmt::Display>(
             }
         }
     });
+}
+
+/// The simulated time, and the place among the events.
+pub fn stamp(now: Duration, ordinal: u64) -> String {
+    let (seconds, micros) = (now.as_secs(), now.subsec_micros());
+    format!("[{seconds:>3}.{micros:06}s #{ordinal:<6}]")
 }
 
 /// How many events there were so far.

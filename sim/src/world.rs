@@ -17,6 +17,7 @@ use std::time::Duration;
 use madsim::runtime::Runtime;
 use madsim::task::JoinHandle;
 use madsim::time::TimeHandle;
+use tracing::Instrument as _;
 
 use self::clock::{SimClock, until};
 use self::cluster::Cluster;
@@ -87,6 +88,10 @@ fn note_end(observed: &Observed, finished: bool) {
     });
 }
 
+fn spawn_client(client: u32, life: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    madsim::task::spawn(life.instrument(observe::client_span(client)))
+}
+
 /// The clients of a run.
 #[derive(Clone)]
 struct Actors {
@@ -114,10 +119,10 @@ impl Actors {
         let (writers, readers) = (self.plan.workload.writers, self.plan.workload.readers);
         create_topics(&self.scene(writers + readers), writers + readers).await;
         let read: Vec<JoinHandle<()>> = (writers..writers + readers)
-            .map(|client| madsim::task::spawn(read(self.scene(client), client)))
+            .map(|client| spawn_client(client, read(self.scene(client), client)))
             .collect();
         let written: Vec<JoinHandle<()>> = (0..writers)
-            .map(|client| madsim::task::spawn(write(self.scene(client), client)))
+            .map(|client| spawn_client(client, write(self.scene(client), client)))
             .collect();
         for writer in written {
             writer.await.expect("a writer ends");

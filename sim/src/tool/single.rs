@@ -4,20 +4,26 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{HARNESS_BROKE, How, Trace, USAGE};
+use super::{HARNESS_BROKE, How, Show, Trace, USAGE};
+use crate::log::Log;
 use crate::plan::Plan;
 use crate::plan::draw::draw;
 use crate::run::{self, Options, Report, Verdict, World};
 use crate::trace::Sink;
+use crate::world::observe;
 
-pub(super) fn run(seed: u64, how: &How, twice: bool, trace: Option<Trace>) -> u8 {
+pub(super) fn run(seed: u64, how: &How, twice: bool, show: &Show) -> u8 {
+    if let Some(error) = show.wrong() {
+        println!("{error}");
+        return USAGE;
+    }
     let plan = draw(seed);
-    let report = run_one(&plan, how, trace);
+    let report = run_one(&plan, how, show);
     print(&plan, how.world.into(), &report);
     if !twice {
         return report.verdict.exit_code();
     }
-    let again = run::run(&plan, how.world.into(), options(how, Sink::Nowhere));
+    let again = run::run(&plan, how.world.into(), options(how, Sink::Nowhere, None));
     if again.trace.hash != report.trace.hash {
         let (one, two) = (report.trace.hash, again.trace.hash);
         println!("not deterministic: a second run in this process gave {two:016x}, not {one:016x}");
@@ -40,13 +46,22 @@ pub(super) fn run(seed: u64, how: &How, twice: bool, trace: Option<Trace>) -> u8
     }
 }
 
-fn options(how: &How, sink: Sink) -> Options {
-    Options { mutant: how.mutant.clone(), sink, ..Options::default() }
+fn options(how: &How, sink: Sink, log: Option<Log>) -> Options {
+    Options { mutant: how.mutant.clone(), sink, log, ..Options::default() }
 }
 
-fn run_one(plan: &Plan, how: &How, trace: Option<Trace>) -> Report {
-    let sink = trace.map_or(Sink::Nowhere, |trace| Sink::Print { all: trace == Trace::All });
-    run::run(plan, how.world.into(), options(how, sink))
+fn run_one(plan: &Plan, how: &How, show: &Show) -> Report {
+    let sink = show.trace.map_or(Sink::Nowhere, |trace| Sink::Print { all: trace == Trace::All });
+    run::run(plan, how.world.into(), options(how, sink, show.flags.log()))
+}
+
+impl Show {
+    /// What is wrong with the filter, if it cannot be read.
+    fn wrong(&self) -> Option<String> {
+        let log = self.flags.log()?;
+        let error = observe::show(&log).err()?;
+        Some(format!("--log {}: {error}", log.filter))
+    }
 }
 
 /// Runs the seed in two processes of its own and compares their traces line by line. `None` if
@@ -105,7 +120,11 @@ fn print(plan: &Plan, world: World, report: &Report) {
     }
 }
 
-pub(super) fn replay(file: &Path, how: &How, trace: Option<Trace>) -> u8 {
+pub(super) fn replay(file: &Path, how: &How, show: &Show) -> u8 {
+    if let Some(error) = show.wrong() {
+        println!("{error}");
+        return USAGE;
+    }
     let plan = match read_plan(file) {
         Ok(plan) => plan,
         Err(error) => {
@@ -113,7 +132,7 @@ pub(super) fn replay(file: &Path, how: &How, trace: Option<Trace>) -> u8 {
             return USAGE;
         }
     };
-    let report = run_one(&plan, how, trace);
+    let report = run_one(&plan, how, show);
     print(&plan, how.world.into(), &report);
     match plan.trace {
         Some(hash) if hash == report.trace.hash => {
