@@ -10,6 +10,7 @@ pub mod invented;
 pub mod order;
 pub mod polls;
 pub mod survival;
+pub mod waits;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,6 +42,8 @@ pub struct Struck {
     pub power_lost: bool,
     /// Durable bytes were changed at least once.
     pub rot: bool,
+    /// Some of them in the journal, whose last group cannot be told from one that was torn.
+    pub journal_rot: bool,
 }
 
 /// What may be lost in a partition of a run.
@@ -55,8 +58,9 @@ pub fn promise(plan: &Plan, struck: Struck, partition: Partition) -> Promise {
     let flush =
         plan.topics.get(partition.topic as usize).map_or(Flush::Durable, |topic| topic.flush);
     let survives = match flush {
-        // The only copy may have rotted: nothing can bring it back. It is never served, though.
-        _ if struck.rot => false,
+        // The only copy may have rotted, and nothing can bring it back. A log that is served is
+        // whole, though; only the end of the journal may go unnoticed.
+        _ if struck.journal_rot => false,
         Flush::Durable => true,
         Flush::Replicated => !struck.power_lost,
     };
@@ -73,6 +77,7 @@ pub fn check(history: &History, plan: &Plan, struck: Struck) -> Vec<Violation> {
     invented::check(&evidence, &mut violations);
     polls::check(&evidence, &mut violations);
     append_time::check(&evidence, &mut violations);
+    waits::check(&evidence, &mut violations);
     for complaint in &history.complaints {
         // What was acknowledged and lost leaves a gap behind it.
         if complaint.property == "answer" || evidence.promise(complaint.partition).survives {

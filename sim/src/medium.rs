@@ -297,16 +297,29 @@ impl Medium {
 
     /// Flips one durable bit in one of the files. Says where.
     pub fn flip_bit(&mut self, files: Files) -> Option<(PathBuf, u64)> {
+        let is_segment = |path: &Path| path.extension().is_some_and(|kind| kind == "segment");
         let wanted = |path: &Path| {
-            let text = path.to_string_lossy();
+            let is_journal = path.to_string_lossy().contains("journal");
             match files {
                 Files::Any => true,
-                Files::Journal => text.contains("journal"),
-                Files::Segment => text.contains("segment") || text.ends_with(".log"),
+                Files::Journal => is_journal,
+                Files::Segment | Files::Newest => is_segment(path),
+                Files::Side => !is_journal && !is_segment(path),
             }
         };
         let mut paths = self.names.paths();
         paths.retain(|(path, file)| wanted(path) && self.len(*file) > 0);
+        if files == Files::Newest {
+            // The names of a log's segments rise; another log's segments have another directory.
+            paths.sort();
+            let parents: Vec<_> =
+                paths.iter().map(|(path, _)| path.parent().map(Path::to_owned)).collect();
+            let mut place = 0;
+            paths.retain(|_| {
+                place += 1;
+                parents.get(place).is_none_or(|next| *next != parents[place - 1])
+            });
+        }
         if paths.is_empty() {
             return None;
         }

@@ -129,6 +129,10 @@ plan_item! {
         segment_time: Duration,
         flush: Flush,
         log_append_time: bool,
+        /// `retention.bytes`.
+        retention_bytes: Option<u64> = None,
+        /// `retention.ms`.
+        retention_time: Option<Duration> = None,
     }
 }
 
@@ -171,6 +175,10 @@ plan_item! {
         wait: Duration,
         /// `partition.max.bytes` of readers.
         read_bytes: u32,
+        /// How often a batch has no timestamps.
+        undated: Ratio = Ratio::NEVER,
+        /// A producer begins with this sequence number: a node that does not know it takes any.
+        first_sequence: i32 = 0,
     }
 }
 

@@ -57,8 +57,16 @@ async fn simulate(plan: Arc<Plan>) -> Observed {
     actors.stage.heal();
     trace::event(time.elapsed(), Mark::Run, "all", [0; 3], || "healed");
     let deadline = time.elapsed() + plan.run.liveness;
-    let worked = actors.by(deadline, clients).await;
+    let mut clients = clients;
+    let worked = actors.by(deadline, &mut clients).await;
     let finished = worked && actors.clone().finishes(plan.run.liveness).await;
+    if !worked && cluster.struck().rot {
+        // What is still served is read, once nobody writes any more.
+        actors.stage.finish();
+        if actors.by(time.elapsed() + plan.run.liveness, clients).await {
+            actors.clone().finishes(plan.run.liveness).await;
+        }
+    }
     supervisor.abort();
 
     let mut observed = cluster.observed();

@@ -92,7 +92,10 @@ fn sequences_rise(
         }
     }
     let mut found: Vec<_> = evidence.appends.get(&partition).into_iter().flatten().collect();
-    found.sort_by_key(|append| append.producer);
+    // Sequence numbers begin again at 0; a producer's appends do not.
+    found.sort_by_key(|append| {
+        (append.producer.map(|producer| (producer.id, producer.epoch)), append.id)
+    });
     let mut last: Option<(i64, i16, i64)> = None;
     for append in found {
         let Some(producer) = append.producer else { continue };

@@ -70,6 +70,14 @@ fn final_is_whole(partition: Partition, log: &FinalLog, violations: &mut Vec<Vio
     }
 }
 
+/// Whether retention may have raised the start. What has no date is never old.
+fn may_be_retired(evidence: &Evidence<'_>, partition: Partition) -> bool {
+    let Some(topic) = evidence.plan.topics.get(partition.topic as usize) else { return false };
+    let undated = evidence.plan.workload.undated;
+    let is_dated = topic.log_append_time || undated.hits < undated.of;
+    topic.retention_bytes.is_some() || (topic.retention_time.is_some() && is_dated)
+}
+
 /// The log starts at 0, or where a `DeleteRecords` may have put the start.
 fn start_is_wanted(
     evidence: &Evidence<'_>,
@@ -88,7 +96,7 @@ fn start_is_wanted(
         }
     }
     let highest = wanted.get(&partition).copied().unwrap_or(0);
-    if log.start > highest {
+    if log.start > highest && !may_be_retired(evidence, partition) {
         let sentence = format!("the log starts at {}; nobody deleted beyond {highest}", log.start);
         blame(violations, "deleted-unasked", partition, sentence);
     }

@@ -343,8 +343,8 @@ impl Cores {
 
     /// A request reaches the node, if it is still the one it was sent to.
     pub(super) fn on_arrival(&mut self, life: u32, request: Request) {
-        // A node that is stopping hears nobody.
-        if life != self.node.life || !self.node.is_up() || self.closing.is_some() {
+        // A node that is stopping still hears what was sent before, and must say no.
+        if life != self.node.life || !self.node.is_up() {
             return;
         }
         // What was under way on a connection when it was reset arrives up to some place.

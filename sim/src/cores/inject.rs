@@ -168,7 +168,7 @@ impl Cores {
         }
     }
 
-    /// The node is to stop in good order: it hears nobody any more, and each partition writes
+    /// The node is to stop in good order: each partition refuses what comes from now on, and writes
     /// down what a fast start needs.
     fn stop(&mut self, down: Duration) {
         if !self.node.is_up() || self.closing.is_some() {

@@ -12,7 +12,7 @@ use quorate_core::shard::interface::{Effect, Input, Limits, Open, Outcome, Role}
 use quorate_core::time::{Instant, Now, Timestamp};
 
 use super::log::{SimLog, same};
-use super::shadow::{Asks, Shadow, Wrong};
+use super::shadow::{self, Asks, Shadow, Wrong};
 use super::{Agenda, Event, Places};
 use crate::chance::{Between, Chance};
 use crate::check::Violation;
@@ -79,6 +79,7 @@ pub(super) struct CoreNode {
     chance: Chance,
     /// Steps between two checks of all invariants; `None` for never.
     check_every: Option<u64>,
+    limits: Limits,
     seed: u64,
 }
 
@@ -119,6 +120,7 @@ impl CoreNode {
             sync_fails: false,
             chance,
             check_every: checks.then_some(check_every),
+            limits: limits(),
             seed: plan.seed,
         }
     }
@@ -140,7 +142,7 @@ impl CoreNode {
         self.booted = agenda.now;
         self.armed = None;
         let seed = Chance::new(self.seed, &format!("node n1 {}", self.life)).number();
-        self.shard = Some(Shard::new(NODE, Limits::default(), seed));
+        self.shard = Some(Shard::new(NODE, self.limits.clone(), seed));
         for place in 0..self.slots.len() {
             let slot = &self.slots[place];
             let (partition, recovered) = (slot.log.partition(), slot.log.recover());
@@ -201,6 +203,7 @@ impl CoreNode {
     }
 
     fn perform(&mut self, agenda: &mut Agenda, effect: Effect, place: Option<usize>, asks: Asks) {
+        let now = self.now(agenda);
         match effect {
             Effect::Write { partition, write, op, flush } => {
                 let place = self.places.place(partition);
@@ -208,6 +211,16 @@ impl CoreNode {
                 if let LogOp::Append { batch, .. } = &op {
                     slot.shadow.appends(asks, batch.header().next_offset());
                 }
+                if let LogOp::DeleteBefore { offset } = op
+                    && !matches!(asks, Asks::Delete)
+                {
+                    let (state, reported) = (slot.log.recover(), slot.log.reported());
+                    let wrong = shadow::retention(&slot.config, &state, offset, reported, now.wall);
+                    if let Some(wrong) = wrong {
+                        self.blame(place, wrong);
+                    }
+                }
+                let slot = &mut self.slots[place];
                 if let Some(wrong) = slot.log.issue(write, op) {
                     self.blame(place, ("sequences", wrong));
                 }
@@ -375,6 +388,13 @@ impl CoreNode {
     }
 }
 
+/// Retention looks often enough for a short run.
+fn limits() -> Limits {
+    let retention_check_interval = Duration::from_millis(100);
+    let partition = partition::Limits { retention_check_interval, ..Default::default() };
+    Limits { partition, ..Limits::default() }
+}
+
 fn config(topic: &Topic) -> PartitionConfig {
     PartitionConfig {
         segment_bytes_max: topic.segment_bytes,
@@ -384,8 +404,8 @@ fn config(topic: &Topic) -> PartitionConfig {
             Flush::Durable => partition::Flush::Durable,
             Flush::Replicated => partition::Flush::Replicated,
         },
-        retention_time: None,
-        retention_bytes: None,
+        retention_time: topic.retention_time,
+        retention_bytes: topic.retention_bytes,
         in_sync_min: 1,
         delete: true,
         compact: false,

@@ -2,9 +2,12 @@
 //! before it is true, and nobody waits for what is there.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use quorate_core::id::{Offset, RequestId};
-use quorate_core::partition::interface::{Acks, Input, Outcome, ReadView};
+use quorate_core::partition::interface::{Acks, Input, Outcome, PartitionConfig, ReadView};
+use quorate_core::partition::{Recovered, SegmentInfo};
+use quorate_core::time::Timestamp;
 
 #[derive(Default)]
 pub(super) struct Shadow {
@@ -20,6 +23,8 @@ pub(super) enum Asks {
     Nobody,
     Append(RequestId, Acks),
     Reader(RequestId, Offset),
+    /// To delete records: the log's start may rise for no other reason.
+    Delete,
 }
 
 impl Asks {
@@ -27,6 +32,7 @@ impl Asks {
         match input {
             Input::Produce(produce) => Self::Append(produce.request, produce.acks),
             Input::Wait(wait) => Self::Reader(wait.request, wait.beyond),
+            Input::DeleteRecords { .. } => Self::Delete,
             _ => Self::Nobody,
         }
     }
@@ -34,6 +40,38 @@ impl Asks {
 
 /// A property and a sentence.
 pub(super) type Wrong = (&'static str, String);
+
+/// A log is about to lose what lies below `offset`, and nobody asked for it: every segment that
+/// goes must be too old, or leave enough behind it. `state` is the log before.
+pub(super) fn retention(
+    config: &PartitionConfig,
+    state: &Recovered,
+    offset: Offset,
+    reported: Offset,
+    now: Timestamp,
+) -> Option<Wrong> {
+    let wrong = |sentence: String| Some(("retention", sentence));
+    if offset > reported {
+        return wrong(format!("the log is to begin at {offset}, and {reported} is written"));
+    }
+    let kept: u64 = state
+        .segments
+        .iter()
+        .filter(|segment| segment.base >= offset)
+        .map(|segment| segment.bytes)
+        .sum();
+    if config.retention_bytes.is_some_and(|bytes| kept >= bytes) {
+        return None;
+    }
+    let is_old = |segment: &SegmentInfo| {
+        let age = now.0.saturating_sub(segment.max_timestamp.0);
+        let kept = |time: Duration| age > time.as_millis() as i64;
+        segment.max_timestamp != Timestamp::NONE && config.retention_time.is_some_and(kept)
+    };
+    let mut gone = state.segments.iter().filter(|segment| segment.base < offset);
+    let young = gone.find(|segment| segment.bytes > 0 && !is_old(segment))?;
+    wrong(format!("at {now:?}, {young:?} goes and {kept} bytes stay; it is young: {config:?}"))
+}
 
 impl Shadow {
     pub(super) fn begins(&mut self, asks: Asks) {

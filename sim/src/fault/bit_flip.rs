@@ -13,6 +13,10 @@ plan_words! {
         Any = "any",
         Journal = "journal",
         Segment = "segment",
+        /// The newest segment of a log.
+        Newest = "newest",
+        /// What is neither journal nor segment: marks, snapshots, indexes, identity.
+        Side = "side",
     }
 }
 
@@ -27,6 +31,6 @@ impl Disturb for BitFlip {
     const UNBUDGETED: bool = true;
 
     fn draw(chance: &mut Chance, _: &Plan) -> Self {
-        Self { files: *chance.pick(Files::ALL) }
+        Self { files: *chance.pick(&[Files::Any, Files::Journal, Files::Segment]) }
     }
 }

@@ -1,6 +1,8 @@
 //! From a seed to a plan, by swarm testing: the seed first draws which options and kinds of fault
 //! exist in this run at all, then how often. A run with everything on meets fewer corners.
 
+mod families;
+
 use std::time::Duration;
 
 use super::{Acks, AppendRead, Clock, Codecs, Disk, Flush, Link, Mode, Node, Plan, Run, Topic};
@@ -28,6 +30,7 @@ pub fn draw(seed: u64) -> Plan {
         trace: None,
     };
     plan.faults = draw_faults(&mut chance("faults"), &plan);
+    families::add(seed, &mut plan);
     plan
 }
 
@@ -92,6 +95,8 @@ fn draw_topics(chance: &mut Chance) -> Vec<Topic> {
         segment_time: Duration::from_secs(*chance.pick(&[1, 60, 604_800])),
         flush: if replicated && chance.one_in(2) { Flush::Replicated } else { Flush::Durable },
         log_append_time: chance.one_in(4),
+        retention_bytes: None,
+        retention_time: None,
     };
     (0..1 + chance.below(3)).map(|_| topic(chance)).collect()
 }
@@ -122,6 +127,8 @@ fn draw_workload(chance: &mut Chance) -> AppendRead {
         delete_records: *chance.pick(&[Ratio::NEVER, Ratio::NEVER, Ratio::new(1, 50)]),
         wait: millis(*chance.pick(&[0, 20, 500])),
         read_bytes: *chance.pick(&[1, 1024, 64 << 10]),
+        undated: Ratio::NEVER,
+        first_sequence: 0,
     }
 }
 

@@ -49,6 +49,13 @@ impl Line {
         let _ = write!(self.0, " {key}={}", value.print());
     }
 
+    /// Writes a value, unless it is the default.
+    pub fn put_unless<T: Value + PartialEq>(&mut self, key: &str, value: &T, default: Option<T>) {
+        if default.as_ref() != Some(value) {
+            self.put(key, value);
+        }
+    }
+
     pub fn finish(self) -> String {
         self.0
     }
@@ -93,17 +100,26 @@ impl Fields {
         T::parse(&text).map_err(|error| format!("{key}: {error}"))
     }
 
+    /// The value of `key`, or else the default, if there is one.
+    pub fn take_or<T: Value>(&mut self, key: &str, default: Option<T>) -> Result<T, String> {
+        match default {
+            Some(default) if !self.values.contains_key(key) => Ok(default),
+            _ => self.take(key),
+        }
+    }
+
     pub fn finish(self) -> Result<(), String> {
         let left = self.words.into_iter().chain(self.values.into_keys()).next();
         left.map_or(Ok(()), |left| Err(format!("{left:?} is not known here")))
     }
 }
 
-/// Declares a struct whose fields are written under their own names.
+/// Declares a struct whose fields are written under their own names. One with a default is left
+/// out where it has that value, so that older plans stay what they are.
 #[macro_export]
 macro_rules! plan_item {
     ($(#[$meta:meta])* $name:ident {
-        $( $(#[$field_meta:meta])* $field:ident: $type:ty ),* $(,)?
+        $( $(#[$field_meta:meta])* $field:ident: $type:ty $(= $default:expr)? ),* $(,)?
     }) => {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,12 +128,16 @@ macro_rules! plan_item {
         impl $crate::plan::text::Item for $name {
             #[allow(unused_variables)]
             fn print(&self, line: &mut $crate::plan::text::Line) {
-                $( line.put(stringify!($field), &self.$field); )*
+                $( line.put_unless(
+                    stringify!($field), &self.$field, None$(.or(Some($default)))?
+                ); )*
             }
 
             #[allow(unused_variables)]
             fn parse(fields: &mut $crate::plan::text::Fields) -> Result<Self, String> {
-                Ok(Self { $( $field: fields.take(stringify!($field))? ),* })
+                Ok(Self { $( $field: fields.take_or(
+                    stringify!($field), None$(.or(Some($default)))?
+                )? ),* })
             }
         }
     };

@@ -126,7 +126,7 @@ pub async fn write(scene: Scene, client: u32) {
     let version = writer.chance.between(produce_versions(scene.plan.workload.codec)) as i16;
     let mut at_healing: Option<BTreeMap<Partition, u64>> = None;
     scene.stage.note(client, "has not begun");
-    loop {
+    while !scene.stage.is_over() {
         if scene.stage.is_healed() {
             let before = at_healing.get_or_insert_with(|| writer.acknowledged.clone());
             if is_proven(&scene, &writer, before, client) {

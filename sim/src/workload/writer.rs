@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use quorate_core::batch::{Batch, Codec};
-use quorate_core::time::{Instant, Now};
+use quorate_core::batch::{Batch, Codec, sequence_plus};
+use quorate_core::time::{Instant, Now, Timestamp};
 use quorate_net::kafka::error::Code;
 
 use super::values;
@@ -28,11 +28,17 @@ pub struct Writer {
     known_end: BTreeMap<Partition, i64>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Sequences {
     next: i32,
-    /// Everything below is acknowledged.
+    /// Everything before is acknowledged.
     acknowledged: i32,
+}
+
+impl Sequences {
+    const fn from(first: i32) -> Self {
+        Self { next: first, acknowledged: first }
+    }
 }
 
 /// One batch of a round.
@@ -119,9 +125,11 @@ impl Writer {
             })
             .collect();
         let producer = self.producer.map(|(id, epoch)| {
-            let sequences = self.sequences.entry(partition).or_default();
+            let first = self.workload.first_sequence;
+            let sequences =
+                self.sequences.entry(partition).or_insert_with(|| Sequences::from(first));
             let sequence = sequences.next;
-            sequences.next += count as i32;
+            sequences.next = sequence_plus(sequence, count as i32);
             Producer { id, epoch, sequence }
         });
         let codec = match self.workload.codec {
@@ -132,7 +140,9 @@ impl Writer {
             Codecs::Lz4 => Codec::Lz4,
             Codecs::Zstd => Codec::Zstd,
         };
-        let batch = values::batch(&values, codec, producer, now.wall);
+        let undated = self.chance.hit(self.workload.undated);
+        let timestamp = if undated { Timestamp::NONE } else { now.wall };
+        let batch = values::batch(&values, codec, producer, timestamp);
         let acks = self.workload.acks;
         let call = Call::Append { partition, values, acks, producer, attempts: 0 };
         let operation = history.invoke(self.client, now.monotonic, call);
@@ -169,8 +179,9 @@ impl Writer {
         let append = &self.round[place];
         *self.acknowledged.entry(append.partition).or_default() += 1;
         if let Some(producer) = append.producer {
-            let sequences = self.sequences.entry(append.partition).or_default();
-            let end = producer.sequence + append.batch.header().record_count();
+            let first = Sequences::from(self.workload.first_sequence);
+            let sequences = self.sequences.entry(append.partition).or_insert(first);
+            let end = sequence_plus(producer.sequence, append.batch.header().record_count());
             if sequences.acknowledged == producer.sequence {
                 sequences.acknowledged = end;
             }
@@ -193,8 +204,9 @@ impl Writer {
             ) => {}
             Some(Code::OutOfOrderSequenceNumber) => {
                 let expected = append.producer.map(|producer| producer.sequence);
+                let first = Sequences::from(self.workload.first_sequence);
                 let sequences = self.sequences.get(&append.partition).copied();
-                let acknowledged = sequences.unwrap_or_default().acknowledged;
+                let acknowledged = sequences.unwrap_or(first).acknowledged;
                 if expected == Some(acknowledged) {
                     let sentence = format!(
                         "operation {} has the sequence number that follows the acknowledged ones, \

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -228,8 +229,11 @@ impl Cluster {
         self.state().observed.struck
     }
 
-    pub fn rot(&self) {
-        self.state().observed.struck.rot = true;
+    /// Durable bytes of a file have changed.
+    pub fn rot(&self, path: &Path) {
+        let struck = &mut self.state().observed.struck;
+        struck.rot = true;
+        struck.journal_rot |= path.to_string_lossy().contains("journal");
     }
 
     /// A fault of this kind was carried out.

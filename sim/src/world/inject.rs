@@ -93,7 +93,7 @@ async fn one(cluster: Arc<Cluster>, kind: Kind, moment: Option<Duration>) {
         }
         Kind::BitFlip(fault) => {
             if let Some((path, at)) = cluster.disk.medium().flip_bit(fault.files) {
-                cluster.rot();
+                cluster.rot(&path);
                 trace::event(cluster.time.elapsed(), Mark::Fault, "n1", [at, 0, 0], || {
                     format!("a bit flips in {} at {at}", path.display())
                 });

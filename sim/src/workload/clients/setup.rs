@@ -57,6 +57,11 @@ fn request(plan: &Plan) -> CreateTopicsRequest {
     CreateTopicsRequest { topics: topics.collect(), timeout_ms, ..Default::default() }
 }
 
+/// How Kafka writes a bound; -1 is none.
+fn kept(bound: Option<u64>) -> String {
+    bound.map_or_else(|| "-1".to_owned(), |bound| bound.to_string())
+}
+
 fn configs(topic: &Topic) -> Vec<CreatableTopicConfig> {
     let time = if topic.log_append_time { "LogAppendTime" } else { "CreateTime" };
     let settings = [
@@ -64,7 +69,8 @@ fn configs(topic: &Topic) -> Vec<CreatableTopicConfig> {
         ("segment.ms", topic.segment_time.as_millis().to_string()),
         ("quorate.flush", topic.flush.print()),
         ("message.timestamp.type", time.to_owned()),
-        ("retention.ms", "-1".to_owned()),
+        ("retention.ms", kept(topic.retention_time.map(|time| time.as_millis() as u64))),
+        ("retention.bytes", kept(topic.retention_bytes)),
     ];
     let config = |(name, value)| CreatableTopicConfig {
         name: Text::from_static(name),

@@ -1,0 +1,106 @@
+//! A reader that waits is woken by what it waits for: where nothing is disturbed and there is
+//! something to read, no fetch sleeps to its end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use quorate_core::time::Instant;
+
+use super::{Evidence, Reading, Violation, blame};
+use crate::fault::{Fault, Kind};
+use crate::history::Partition;
+use crate::plan::Plan;
+
+/// Fetches that wait less than this cannot be told from slow ones.
+const WAIT_MIN: Duration = Duration::from_millis(200);
+
+pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
+    let wait = evidence.plan.workload.wait;
+    if wait < WAIT_MIN || transfer(evidence.plan) > wait / 4 {
+        return;
+    }
+    let disturbed: Vec<(Duration, Duration)> =
+        evidence.plan.faults.iter().filter_map(disturbance).collect();
+    let mut by_partition: BTreeMap<Partition, Vec<Reading<'_>>> = BTreeMap::new();
+    for reading in evidence.reads() {
+        by_partition.entry(reading.partition).or_default().push(reading);
+    }
+    for (partition, readings) in by_partition {
+        let known = known(evidence, partition, &readings);
+        for reading in &readings {
+            let slept = reading.completed.saturating_since(reading.invoked);
+            let first = known.partition_point(|(_, end)| *end <= reading.from);
+            let Some((since, end)) = known.get(first).filter(|_| slept >= wait) else { continue };
+            let late = reading.completed.saturating_since((*since).max(reading.invoked));
+            let (from, to) = (reading.invoked.as_duration(), reading.completed.as_duration());
+            let is_quiet = disturbed.iter().all(|(begin, end)| to < *begin || *end < from);
+            if late > wait / 2 && is_quiet {
+                let sentence = format!(
+                    "operation {} read from {} and was answered {} ms after {end} was known",
+                    reading.id.0,
+                    reading.from,
+                    late.as_millis()
+                );
+                blame(violations, "late-fetch", partition, sentence);
+            }
+        }
+    }
+}
+
+/// What was known of the end of a partition, and since when; both rise.
+fn known(
+    evidence: &Evidence<'_>,
+    partition: Partition,
+    readings: &[Reading<'_>],
+) -> Vec<(Instant, i64)> {
+    let mut known: Vec<(Instant, i64)> =
+        readings.iter().map(|reading| (reading.completed, reading.high_watermark)).collect();
+    for (append, base) in evidence.acknowledged(partition) {
+        if let Some(completed) = evidence.history.operations[append.id.0].completed {
+            known.push((completed, base + append.values.len() as i64));
+        }
+    }
+    known.sort_unstable();
+    let mut highest = i64::MIN;
+    known.retain(|(_, end)| {
+        *end > highest && {
+            highest = *end;
+            true
+        }
+    });
+    known
+}
+
+/// How long the largest answer may be under way.
+fn transfer(plan: &Plan) -> Duration {
+    let (link, workload) = (&plan.link, &plan.workload);
+    let batch = workload.records.high * (workload.value_bytes.high + 64);
+    let bytes = u64::from(plan.partitions()) * (u64::from(workload.read_bytes) + batch);
+    let round = 2 * link.latency.high;
+    let windows = bytes / u64::from(link.window) + 1;
+    let sent = bytes.saturating_mul(1_000_000).checked_div(link.bandwidth).unwrap_or(0);
+    round * windows as u32 + Duration::from_micros(sent) + 4 * plan.disk.read.high
+}
+
+/// While a fault and what follows from it may delay an answer; `None` for never.
+fn disturbance(fault: &Fault) -> Option<(Duration, Duration)> {
+    let seconds = Duration::from_secs;
+    let length = match &fault.kind {
+        Kind::ClockJump(_) => return None,
+        Kind::Crash(fault) => fault.down + seconds(5),
+        Kind::PowerLoss(fault) => fault.down + seconds(15),
+        Kind::Restart(fault) => fault.down + seconds(45),
+        Kind::Pause(fault) => fault.during + seconds(5),
+        Kind::Cut(fault) => fault.during + seconds(15),
+        Kind::SlowLink(fault) => fault.during + seconds(15),
+        Kind::LoseReplies(fault) => fault.during + seconds(15),
+        Kind::Reset(_) => seconds(5),
+        Kind::DiskSlow(fault) => fault.during + seconds(15),
+        Kind::DiskStuck(fault) => fault.during + seconds(5),
+        Kind::SyncFails(fault) => fault.down + seconds(15),
+        Kind::DiskFull(fault) => fault.during + fault.down + seconds(15),
+        // What cannot be read is told at once; but nobody knows when it is found.
+        Kind::BitFlip(_) => seconds(3600),
+    };
+    Some((fault.at, fault.at + length))
+}

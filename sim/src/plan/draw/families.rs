@@ -1,0 +1,84 @@
+//! Named families of plans: what the independent draws hardly ever put together, each in its share
+//! of the seeds and from a stream of its own, so that no other draw moves.
+
+use std::time::Duration;
+
+use super::super::{Mode, Plan};
+use crate::chance::{Chance, Ratio};
+use crate::fault::bit_flip::{BitFlip, Files};
+use crate::fault::crash::Crash;
+use crate::fault::power_loss::{PowerLoss, Unsynced};
+use crate::fault::{Fault, Kind};
+
+pub(super) fn add(seed: u64, plan: &mut Plan) {
+    let chance = |family: &str| Chance::new(seed, &format!("family {family}"));
+    rot(&mut chance("rot"), plan);
+    retention(&mut chance("retention"), plan);
+    last_sequences(&mut chance("last sequences"), plan);
+    youth(&mut chance("youth"), plan);
+}
+
+fn tell(plan: &mut Plan, story: &str) {
+    plan.story.push(format!("family: {story}"));
+}
+
+/// Durable bytes rot while much lies below the marks, and the node has to read them soon: whatever
+/// it serves afterwards must be whole.
+fn rot(chance: &mut Chance, plan: &mut Plan) {
+    if !chance.one_in(12) {
+        return;
+    }
+    tell(plan, "rot below the marks, then a crash");
+    plan.mode = Mode::Unbudgeted;
+    plan.node.checkpoint_bytes = 16 << 10;
+    for _ in 0..1 + chance.below(2) {
+        let millis = plan.run.safety.as_millis() as u64;
+        let at = Duration::from_millis(millis / 4 + chance.below(millis / 2));
+        let files = *chance.pick(&[Files::Newest, Files::Newest, Files::Newest, Files::Side]);
+        plan.faults.push(Fault { at, kind: Kind::BitFlip(BitFlip { files }) });
+        let at = at + Duration::from_millis(1 + chance.below(50));
+        let down = Duration::from_millis(chance.below(100));
+        plan.faults.push(Fault { at, kind: Kind::Crash(Crash { down }) });
+    }
+    plan.faults.sort_by_key(|fault| fault.at);
+}
+
+/// Logs are kept short by size, by age or both, and some records have no age.
+fn retention(chance: &mut Chance, plan: &mut Plan) {
+    if !chance.one_in(6) {
+        return;
+    }
+    tell(plan, "retention");
+    for topic in &mut plan.topics {
+        topic.retention_bytes = *chance.pick(&[None, Some(2048), Some(16 << 10)]);
+        let time = *chance.pick(&[None, Some(200), Some(2000)]);
+        topic.retention_time = time.map(Duration::from_millis);
+        topic.segment_bytes = topic.segment_bytes.min(*chance.pick(&[1024, 4096]));
+    }
+    let undated = [Ratio::NEVER, Ratio::NEVER, Ratio::new(1, 2), Ratio::new(1, 1)];
+    plan.workload.undated = *chance.pick(&undated);
+}
+
+/// Producers soon use up their sequence numbers, and go on with 0.
+fn last_sequences(chance: &mut Chance, plan: &mut Plan) {
+    if plan.workload.idempotent && chance.one_in(8) {
+        tell(plan, "the last sequence numbers");
+        plan.workload.first_sequence = i32::MAX - chance.below(200) as i32;
+    }
+}
+
+/// Power fails while topics are made and producers get their ids: what was promised then must be
+/// remembered.
+fn youth(chance: &mut Chance, plan: &mut Plan) {
+    if !chance.one_in(12) {
+        return;
+    }
+    tell(plan, "power fails in the first moments");
+    for _ in 0..1 + chance.below(4) {
+        let at = Duration::from_micros(chance.below(120_000));
+        let unsynced = *chance.pick(&[Unsynced::Lost, Unsynced::Torn, Unsynced::Prefix]);
+        let down = Duration::from_millis(chance.below(20));
+        plan.faults.push(Fault { at, kind: Kind::PowerLoss(PowerLoss { unsynced, down }) });
+    }
+    plan.faults.sort_by_key(|fault| fault.at);
+}
