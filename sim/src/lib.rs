@@ -15,6 +15,7 @@ pub mod run;
 pub mod tool;
 pub mod trace;
 pub mod workload;
+pub mod zoo;
 
 #[cfg(not(madsim))]
 mod rerun;

@@ -88,9 +88,15 @@ pub enum Command {
         /// Only this one.
         #[arg(long)]
         mutant: Option<String>,
-        /// Seeds per mutant and world, at most.
+        /// Seeds per mutant, world and campaign, at most.
         #[arg(long, default_value_t = 200)]
         budget: u64,
+        /// Campaigns, each with seeds of its own; their median counts.
+        #[arg(long, default_value_t = 1)]
+        campaigns: u64,
+        /// Print the list of all historic bugs, and what became of each, as a page.
+        #[arg(long)]
+        markdown: bool,
     },
 }
 
@@ -170,7 +176,10 @@ pub fn main() -> std::process::ExitCode {
         Command::Replay { file, how, show } => single::replay(&file, &how, &show),
         Command::Corpus => single::corpus(),
         Command::Bench { seeds } => bench::run(seeds),
-        Command::Zoo { mutant, budget } => zoo::run(mutant.as_deref(), budget),
+        Command::Zoo { mutant, budget, campaigns, markdown } => {
+            let only = mutant.as_deref();
+            zoo::run(&zoo::Hunt { only, budget, campaigns: campaigns.max(1), markdown })
+        }
     };
     code.into()
 }

@@ -1,6 +1,5 @@
-//! The zoo: bugs that real systems had, planted one at a time, and whether the checkers notice.
-//! The list names each mutant of the product; a mutant without a row is a failure of
-//! `tests/zoo.rs`.
+//! Hunting in the zoo: each planted bug is set loose on fresh seeds, in every world that has its
+//! line, until something is not passed; in several campaigns, of which the median counts.
 #![allow(clippy::print_stdout)]
 // Hunting measures real time; no simulated world sees it.
 #![allow(clippy::disallowed_methods)]
@@ -12,106 +11,167 @@ use std::time::{Duration, Instant};
 
 use super::USAGE;
 use crate::run::{Verdict, World};
+use crate::zoo::entries::ENTRIES;
+use crate::zoo::{MUTANTS, Mutant};
 
 /// Real time after which a run counts as hung.
 const HUNG: Duration = Duration::from_secs(20);
 
-/// A planted bug.
-#[derive(Clone, Copy, Debug)]
-pub struct Mutant {
-    pub slug: &'static str,
-    /// Where its line is compiled in and can be passed.
-    pub worlds: &'static [World],
-    /// Why no plan can show it yet; empty if some can.
-    pub not_yet: &'static str,
+/// Between the first seeds of two campaigns.
+const APART: u64 = 100_000;
+
+/// How to hunt.
+pub(super) struct Hunt<'a> {
+    pub(super) only: Option<&'a str>,
+    /// Seeds per mutant, world and campaign, at most.
+    pub(super) budget: u64,
+    pub(super) campaigns: u64,
+    /// Print the whole list as a page instead.
+    pub(super) markdown: bool,
 }
 
-const CORES: &[World] = &[World::Cores];
-const NODES: &[World] = &[World::Nodes];
-const BOTH: &[World] = &[World::Cores, World::Nodes];
-
-const fn mutant(slug: &'static str, worlds: &'static [World]) -> Mutant {
-    Mutant { slug, worlds, not_yet: "" }
+/// What the campaigns against one mutant in one world came to.
+struct Score {
+    mutant: &'static Mutant,
+    world: World,
+    /// Seeds needed, ascending; `None` for not caught.
+    seeds: Vec<Option<u64>>,
+    /// What was said when it was first caught.
+    sentence: String,
 }
 
-const fn not_yet(slug: &'static str, why: &'static str) -> Mutant {
-    Mutant { slug, worlds: &[], not_yet: why }
+impl Score {
+    /// Half of the campaigns needed no more seeds than this.
+    fn median(&self) -> Option<u64> {
+        self.seeds.get(self.seeds.len() / 2).copied().flatten()
+    }
+
+    fn checker(&self) -> &str {
+        self.sentence.split(' ').next().unwrap_or_default()
+    }
 }
 
-const NO_GROUPS: &str = "the workload has no groups; core's random walks catch it";
-const NO_RETENTION: &str = "the plans have no retention by time or size; core's scripts catch it";
-
-/// All mutants of the product.
-pub const MUTANTS: &[Mutant] = &[
-    mutant("answer-before-sync", NODES),
-    mutant("ignore-torn-tail", NODES),
-    mutant("answer-before-written", BOTH),
-    mutant("append-after-write-error", NODES),
-    mutant("append-time-falls", BOTH),
-    mutant("cached-wrong-offset", BOTH),
-    mutant("checksum-mismatch-means-truncate", NODES),
-    mutant("clean-marker-survives-crash-in-recovery", NODES),
-    mutant("dedup-window-too-small", CORES),
-    mutant("delete-then-advance-start", NODES),
-    mutant("lost-wakeup-in-purgatory", CORES),
-    mutant("new-file-dir-not-synced", NODES),
-    mutant("pid-block-issued-twice", NODES),
-    mutant("recovery-point-ahead", NODES),
-    mutant("side-file-not-forced", NODES),
-    mutant("state-before-append", BOTH),
-    mutant("state-dies-with-log", BOTH),
-    not_yet("misdirected-write", "no fault writes to a wrong place yet"),
-    not_yet("sequence-wrap", "no run has 2^31 records; core's scripts catch it"),
-    not_yet("retention-past-hw", NO_RETENTION),
-    not_yet("unknown-timestamp-is-old", NO_RETENTION),
-    not_yet("serve-before-load", NO_GROUPS),
-    not_yet("group-answer-before-log", NO_GROUPS),
-    not_yet("commit-epoch-forgotten", NO_GROUPS),
-    not_yet("offsets-expire-in-use", NO_GROUPS),
-    not_yet("offsets-outlive-topic", NO_GROUPS),
-    not_yet("static-double-owner", NO_GROUPS),
-];
-
-/// Seeds apart from those that plans are tuned with.
-const FIRST_SEED: u64 = 0;
-
-pub(super) fn run(only: Option<&str>, budget: u64) -> u8 {
-    let wanted = |mutant: &&Mutant| only.is_none_or(|slug| slug == mutant.slug);
+pub(super) fn run(hunt: &Hunt<'_>) -> u8 {
+    let wanted = |mutant: &&Mutant| hunt.only.is_none_or(|slug| slug == mutant.slug);
     let mutants: Vec<&Mutant> = MUTANTS.iter().filter(wanted).collect();
     if mutants.is_empty() {
-        println!("no mutant is called {}", only.unwrap_or_default());
+        println!("no mutant is called {}", hunt.only.unwrap_or_default());
         return USAGE;
     }
-    let (mut missed, mut applicable) = (0, 0);
-    for mutant in &mutants {
-        if !mutant.not_yet.is_empty() {
+    let mut scores = Vec::new();
+    for mutant in mutants {
+        if !mutant.not_yet.is_empty() && !hunt.markdown {
             println!("{:<40} not applicable: {}", mutant.slug, mutant.not_yet);
-            continue;
         }
-        applicable += 1;
-        let mut caught = false;
         for world in mutant.worlds {
-            let (line, found) = hunt(mutant.slug, *world, budget);
-            caught |= found;
-            println!("{:<40} {:<6} {line}", mutant.slug, world.name());
+            let score = campaigns(mutant, *world, hunt);
+            if !hunt.markdown {
+                print(&score, hunt);
+            }
+            scores.push(score);
         }
-        missed += usize::from(!caught);
     }
-    println!("{} of {applicable} mutants caught", applicable - missed);
-    if missed == 0 { 0 } else { Verdict::Inconclusive.exit_code() }
+    if hunt.markdown {
+        print_page(&scores, hunt);
+    }
+    sum_up(&scores, hunt)
 }
 
-/// Tries seeds until one is not passed.
-fn hunt(slug: &str, world: World, budget: u64) -> (String, bool) {
-    for seed in FIRST_SEED..FIRST_SEED + budget {
-        let seeds = seed - FIRST_SEED + 1;
-        match run_apart(slug, world, seed) {
-            Ok(None) => {}
-            Ok(Some(sentence)) => return (format!("caught, {seeds} seeds, {sentence}"), true),
-            Err(error) => return (format!("cannot run seed {seed}: {error}"), false),
+fn print(score: &Score, hunt: &Hunt<'_>) {
+    let (slug, world) = (score.mutant.slug, score.world.name());
+    match score.median() {
+        Some(seeds) => println!("{slug:<40} {world:<6} caught, {seeds} seeds, {}", score.sentence),
+        None => println!("{slug:<40} {world:<6} NOT caught in {} seeds", hunt.budget),
+    }
+}
+
+/// How many are caught somewhere, and with how many seeds.
+fn sum_up(scores: &[Score], hunt: &Hunt<'_>) -> u8 {
+    let hunted: Vec<&str> = scores.iter().map(|score| score.mutant.slug).collect();
+    let mut best: Vec<u64> = MUTANTS
+        .iter()
+        .filter(|mutant| hunted.contains(&mutant.slug))
+        .filter_map(|mutant| {
+            let of = scores.iter().filter(|score| score.mutant.slug == mutant.slug);
+            of.filter_map(Score::median).min()
+        })
+        .collect();
+    best.sort_unstable();
+    let applicable = MUTANTS.iter().filter(|mutant| hunted.contains(&mutant.slug)).count();
+    let median = best.get(best.len() / 2).map_or_else(|| "-".to_owned(), u64::to_string);
+    println!(
+        "{} of {applicable} mutants caught; median {median} seeds, {} campaigns of {} each",
+        best.len(),
+        hunt.campaigns,
+        hunt.budget
+    );
+    if best.len() == applicable { 0 } else { Verdict::Inconclusive.exit_code() }
+}
+
+/// The list of historic bugs, and what became of each.
+fn print_page(scores: &[Score], hunt: &Hunt<'_>) {
+    println!("# The zoo: historic bugs, planted\n");
+    println!(
+        "Made by `cargo sim zoo --markdown --campaigns {} --budget {}`. Seeds are the median over \
+         the\ncampaigns; behind them stands which checker spoke first.\n",
+        hunt.campaigns, hunt.budget
+    );
+    println!("| entry | planted as | caught | or why not |\n|---|---|---|---|");
+    for entry in ENTRIES {
+        if entry.not_yet.is_empty() {
+            print_rows(scores, entry.id, entry.slug, hunt);
+        } else {
+            let planted = MUTANTS.iter().filter(|mutant| mutant.entry == entry.id);
+            let slugs: Vec<String> = planted.map(|mutant| format!("`{}`", mutant.slug)).collect();
+            let (id, slug, why) = (entry.id, entry.slug, entry.not_yet);
+            println!("| {id} `{slug}` | {} | | {why} |", slugs.join(", "));
         }
     }
-    (format!("NOT caught in {budget} seeds"), false)
+    print_rows(scores, "-", "our own", hunt);
+    println!();
+}
+
+fn print_rows(scores: &[Score], id: &str, slug: &str, hunt: &Hunt<'_>) {
+    for mutant in MUTANTS.iter().filter(|mutant| mutant.entry == id) {
+        let of = scores.iter().filter(|score| score.mutant.slug == mutant.slug);
+        let cells: Vec<String> = of
+            .map(|score| match score.median() {
+                Some(seeds) => {
+                    format!("{}: {seeds} seeds, {}", score.world.name(), score.checker())
+                }
+                None => format!("{}: not in {} seeds", score.world.name(), hunt.budget),
+            })
+            .collect();
+        let (caught, why) = (cells.join("; "), mutant.not_yet);
+        println!("| {id} `{slug}` | `{}` | {caught} | {why} |", mutant.slug);
+    }
+}
+
+fn campaigns(mutant: &'static Mutant, world: World, hunt: &Hunt<'_>) -> Score {
+    let mut score = Score { mutant, world, seeds: Vec::new(), sentence: String::new() };
+    for campaign in 0..hunt.campaigns {
+        let first = campaign * APART;
+        let mut needed = None;
+        for seed in first..first + hunt.budget {
+            match run_apart(mutant.slug, world, seed) {
+                Ok(None) => {}
+                Ok(Some(sentence)) => {
+                    needed = Some(seed - first + 1);
+                    if score.sentence.is_empty() {
+                        score.sentence = sentence;
+                    }
+                    break;
+                }
+                Err(error) => {
+                    println!("cannot run seed {seed}: {error}");
+                    break;
+                }
+            }
+        }
+        score.seeds.push(needed);
+    }
+    score.seeds.sort_by_key(|seeds| seeds.unwrap_or(u64::MAX));
+    score
 }
 
 /// Runs a seed in a process of its own, since a planted bug may never come to an end. What was
@@ -128,7 +188,7 @@ fn run_apart(slug: &str, world: World, seed: u64) -> io::Result<Option<String>> 
         if begun.elapsed() > HUNG {
             child.kill()?;
             child.wait()?;
-            return Ok(Some(format!("by its hanging for {} s", HUNG.as_secs())));
+            return Ok(Some(format!("hanging for {} s", HUNG.as_secs())));
         }
         thread::sleep(Duration::from_millis(2));
     };

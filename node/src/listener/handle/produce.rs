@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use quorate_core::batch::{Batch, Invalid, Levels, Rules, validate};
 use quorate_core::id::TopicId;
+use quorate_core::mutant;
 use quorate_core::partition::interface::Refusal;
 use quorate_core::partition::interface::{Acks, Input, Outcome as PartitionOutcome, Produce};
 use quorate_core::shard::interface::{Input as ShardInput, Outcome};
@@ -254,6 +255,10 @@ fn respond(
     outcome: &PartitionOutcome,
 ) -> PartitionProduceResponse {
     match outcome {
+        // zoo H7: what was not told in time is told with the default, and that is success at 0.
+        PartitionOutcome::Refused(Refusal::TimedOut) if mutant!("spurious-zero-offset") => {
+            PartitionProduceResponse { index, ..PartitionProduceResponse::default() }
+        }
         PartitionOutcome::Produced { base, append_time, log_start } => PartitionProduceResponse {
             index,
             base_offset: base.0,
