@@ -15,7 +15,7 @@ use crate::zoo::entries::ENTRIES;
 use crate::zoo::{MUTANTS, Mutant};
 
 /// Real time after which a run counts as hung.
-const HUNG: Duration = Duration::from_secs(20);
+const HUNG: Duration = Duration::from_secs(60);
 
 /// Between the first seeds of two campaigns.
 const APART: u64 = 100_000;
