@@ -22,7 +22,7 @@ impl Replica {
         if let Err(refusal) = self.admit(produce.acks) {
             // zoo K5: the state between two others was forgotten, and success is the default.
             if mutant!("empty-success") && self.state == State::Closing {
-                let kind = Kind::Produce { base: self.log.end, append_time: None };
+                let kind = Kind::Produce { base: self.log.end, append_time: None, copies: 0 };
                 reply(produce.request, kind.outcome(self.log.log_start), effects);
                 return;
             }
