@@ -24,6 +24,8 @@ pub(super) struct Moves {
     stuck: BTreeSet<PartitionId>,
     /// Partitions whose reassignment runs, whoever wanted it.
     running: BTreeSet<PartitionId>,
+    /// Of these, those without a leader: they wait for a human perhaps, and must not hold up others.
+    leaderless: BTreeSet<PartitionId>,
 }
 
 impl Moves {
@@ -34,6 +36,15 @@ impl Moves {
     pub(super) fn node_returned(&mut self, node: NodeId) {
         self.gone.remove(&node);
         self.try_again();
+    }
+
+    fn set_running(&mut self, id: PartitionId, runs: bool, is_led: bool) {
+        let put = |set: &mut BTreeSet<PartitionId>, within| match within {
+            true => set.insert(id),
+            false => set.remove(&id),
+        };
+        put(&mut self.running, runs);
+        put(&mut self.leaderless, runs && !is_led);
     }
 
     /// There may be a place now.
@@ -48,7 +59,7 @@ impl Moves {
 
     fn next(&mut self, running_max: usize) -> Option<PartitionId> {
         let urgent = self.urgent.pop_first();
-        let may_begin = self.running.len() < running_max;
+        let may_begin = self.running.len() - self.leaderless.len() < running_max;
         urgent.or_else(|| if may_begin { self.waiting.pop_first() } else { None })
     }
 
@@ -59,11 +70,8 @@ impl Moves {
                 for (index, placement) in partitions {
                     let Ok(index) = i32::try_from(*index) else { continue };
                     let id = PartitionId { topic: *topic, index };
-                    if !placement.adding.is_empty() || !placement.removing.is_empty() {
-                        self.running.insert(id);
-                    } else {
-                        self.running.remove(&id);
-                    }
+                    let runs = !placement.adding.is_empty() || !placement.removing.is_empty();
+                    self.set_running(id, runs, placement.leader.is_some());
                 }
             }
             Record::TopicDeleted { topic } => {
@@ -108,8 +116,9 @@ impl Controller {
     pub(super) fn find_moves(&mut self) {
         let gone = std::mem::take(&mut self.moves.gone);
         self.moves = Moves::default();
-        let running = self.decided.partitions().filter(|(_, partition)| partition.is_reassigning());
-        self.moves.running = running.map(|(id, _)| id).collect();
+        for (id, partition) in self.decided.partitions() {
+            self.moves.set_running(id, partition.is_reassigning(), partition.leader.is_some());
+        }
         let nodes = self.decided.nodes();
         self.moves.gone =
             nodes.filter(|n| n.fenced && gone.contains(&n.id)).map(|n| n.id).collect();
