@@ -576,9 +576,8 @@ fn each_planted_bug_is_noticed() {
     ] {
         quorate_core::mutant::choose(Some(slug));
         let noticed = (0..100).find(|&seed| std::panic::catch_unwind(|| walk(seed, 1500)).is_err());
-        match noticed {
-            Some(seed) => println!("{slug}: seed {seed}"),
-            None => survivors.push(slug),
+        if noticed.is_none() {
+            survivors.push(slug);
         }
     }
     quorate_core::mutant::choose(None);
