@@ -62,5 +62,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("K3", "lost-wakeup-in-purgatory", BOTH),
     mutant("K5", "empty-success", BOTH),
     mutant("L4", "unknown-timestamp-is-old", BOTH),
+    not_yet("-", "stale-write-counts", entries::QUORUM),
+    not_yet("-", "vote-before-fsync", entries::QUORUM),
     mutant("-", "append-time-falls", BOTH),
 ];

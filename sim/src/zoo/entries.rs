@@ -16,7 +16,7 @@ const fn entry(id: &'static str, slug: &'static str, not_yet: &'static str) -> E
 
 const PLANTED: &str = "";
 const REPLICAS: &str = "a partition has one replica";
-const QUORUM: &str = "the metadata log has one voter";
+pub(super) const QUORUM: &str = "the metadata log has one voter";
 const MEMBERS: &str = "a cluster has one node, for ever";
 const EPOCHS: &str = "one node never changes its leader epoch";
 const COMPACTION: &str = "nothing is compacted yet";
