@@ -19,7 +19,7 @@ pub use self::compression::Codec;
 pub use self::header::{HEADER_BYTES, Header, TimestampType, sequence_plus};
 pub use self::levels::Levels;
 pub use self::record::{Record, RecordHeader, Records};
-pub use self::validate::{Invalid, Rules, validate};
+pub use self::validate::{Invalid, InvalidKind, Rules, validate};
 use crate::id::{LeaderEpoch, Offset};
 use crate::time::Timestamp;
 

@@ -163,7 +163,8 @@ settings! {
         time_max: Duration = Duration::from_secs(2400), time_within SECOND, DAY;
         /// The longest that Produce may wait for replicas (the client's timeout is cut to it).
         produce_wait_max: Duration = Duration::from_secs(300), time_within SECOND, HOUR;
-        /// Bytes of one batch after decompression; more is refused as too large.
+        /// Bytes of one batch after decompression; more is refused as too large. Beyond 4 MiB, one
+        /// batch at a time is decompressed.
         uncompressed_bytes_max: usize = 128 * MIB, within MIB, GIB;
     }
 

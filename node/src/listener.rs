@@ -9,6 +9,7 @@ pub(crate) mod permits;
 pub(crate) mod session;
 pub(crate) mod stop;
 pub(crate) mod transfer;
+pub(crate) mod unpacking;
 
 use std::sync::Arc;
 use std::time::Duration;

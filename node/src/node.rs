@@ -26,6 +26,7 @@ use crate::halt::Halt;
 use crate::listener::handle::fetch::sessions::FetchSessions;
 use crate::listener::handle::producer_id::ProducerIds;
 use crate::listener::lending::AnswerPools;
+use crate::listener::unpacking::Unpacking;
 use crate::metrics::Metrics;
 use crate::storage::{LogError, OpenReport, Storage, StorageError};
 use crate::world::World;
@@ -44,6 +45,7 @@ pub(crate) struct Node {
     pub(crate) storage: Arc<Storage>,
     /// Memory for answers with records.
     pub(crate) answers: AnswerPools,
+    pub(crate) unpacking: Unpacking,
     pub(crate) fetch_sessions: FetchSessions,
     pub(crate) producer_ids: ProducerIds,
     pub(crate) metrics: Arc<Metrics>,

@@ -36,6 +36,7 @@ use crate::listener::lending::AnswerPools;
 use crate::listener::permits::RequestPools;
 use crate::listener::session::{Limits as SessionLimits, Shared};
 use crate::listener::stop::Stop;
+use crate::listener::unpacking::Unpacking;
 use crate::metrics::Metrics;
 use crate::scrubber::Scrubber;
 use crate::storage::{Identity, Storage, StorageConfig};
@@ -73,6 +74,7 @@ pub(super) async fn start(config: NodeConfig, world: World) -> Result<RunningNod
         shards,
         storage,
         answers: AnswerPools::new(config.request.answer_memory_max),
+        unpacking: Unpacking::new(config.request.uncompressed_bytes_max),
         fetch_sessions: FetchSessions::new(
             config.fetch.sessions_max,
             config.fetch.session_partitions_max,

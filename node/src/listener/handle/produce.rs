@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use quorate_core::batch::{Batch, Invalid, Levels, Rules, validate};
+use quorate_core::batch::{Batch, Invalid, Levels, Rules};
 use quorate_core::id::TopicId;
 use quorate_core::mutant;
 use quorate_core::partition::interface::Refusal;
@@ -112,7 +112,7 @@ async fn append(
         Ok(found) => found,
         Err(code) => return Ok(refused(index, code, None)),
     };
-    let (batch, levels) = match check(node, topic, data, terms) {
+    let (batch, levels) = match check(node, topic, data, terms).await {
         Ok(checked) => checked,
         Err(row) => {
             node.metrics.batches_refused.add(1);
@@ -147,7 +147,7 @@ fn find(topic: Result<&Topic, Code>, index: i32) -> Result<(&Arc<LogHandle>, &To
 }
 
 /// The one batch, found good for this topic.
-fn check(
+async fn check(
     node: &Node,
     topic: &Topic,
     data: PartitionProduceData,
@@ -166,7 +166,7 @@ fn check(
         return refuse(Code::InvalidTxnState, "this build has no transactions yet");
     }
     let rules = Rules { now: terms.now, zstd: terms.zstd, ..topic.rules.clone() };
-    match validate(&mut batch, &rules) {
+    match node.unpacking.validate(&mut batch, &rules).await {
         Ok(levels) => Ok((batch, levels)),
         Err(invalid) => {
             tracing::debug!(topic = topic.name, index, host = %node.id, %invalid, "batch refused");
