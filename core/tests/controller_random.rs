@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use quorate_core::batch::Batch;
 use quorate_core::controller::interface::{
-    AlterConfig, AppendId, ChangeInSync, ConfigChange, ConfigOp, Effect, ElectLeaders, Election,
-    Heartbeat, InSyncChange, InSyncRefusal, Input, Limits, NewTopic, Outcome, PartitionName,
-    Reassign, RegisterNode, Resource, SetDuty,
+    AlterConfig, ChangeInSync, ConfigChange, ConfigOp, Effect, ElectLeaders, Election, Heartbeat,
+    InSyncChange, InSyncRefusal, Input, Limits, NewTopic, Outcome, PartitionName, Reassign,
+    RegisterNode, Resource, SetDuty,
 };
 use quorate_core::controller::{Controller, records_of};
 use quorate_core::id::{
@@ -21,6 +21,7 @@ use quorate_core::id::{
 use quorate_core::machine::Machine;
 use quorate_core::metadata::config::TopicConfigs;
 use quorate_core::metadata::{Duty, Image, Wish};
+use quorate_core::own_log::{self, AppendId, Input as Log};
 use quorate_core::partition::interface::{Assignment, Flush};
 use quorate_core::rng::Rng;
 use quorate_core::time::{Instant, Now, Timestamp};
@@ -119,9 +120,11 @@ impl World {
         }
         for effect in effects {
             match effect {
-                Effect::Append { append, batch } => self.in_flight = Some((append, batch)),
+                Effect::Log(own_log::Effect::Append { append, batch }) => {
+                    self.in_flight = Some((append, batch))
+                }
                 Effect::Reply { request, outcome } => self.hear(request, outcome),
-                Effect::Replay | Effect::Committed(_) => {}
+                Effect::Log(own_log::Effect::Replay) | Effect::Committed(_) => {}
                 Effect::Halt { reason } => panic!("{reason}"),
             }
         }
@@ -151,12 +154,12 @@ impl World {
         let Some((append, batch)) = self.in_flight.take() else { return };
         self.truth.apply(&records_of(&batch).expect("our own records"));
         self.log.push(batch);
-        self.step(Input::Appended { append });
+        self.step(Input::Log(Log::Appended { append }));
     }
 
     fn refuse_append(&mut self) {
         let Some((append, _)) = self.in_flight.take() else { return };
-        self.step(Input::AppendRefused { append });
+        self.step(Input::Log(Log::AppendRefused { append }));
     }
 
     /// Another controller leads; what was on its way is lost or taken.
@@ -170,11 +173,11 @@ impl World {
         self.lives += 1;
         let next = Controller::new(limits(), self.lives);
         self.zombie = Some(std::mem::replace(&mut self.controller, next));
-        self.step(Input::Elected { leader_epoch: LeaderEpoch(0) });
+        self.step(Input::Log(Log::Elected { leader_epoch: LeaderEpoch(0) }));
         for batch in self.log.clone() {
-            self.step(Input::Replayed { batch });
+            self.step(Input::Log(Log::Replayed { batch }));
         }
-        self.step(Input::ReplayEnded);
+        self.step(Input::Log(Log::ReplayEnded));
         assert_eq!(*self.controller.image(), self.truth.image, "replayed is live");
     }
 
