@@ -11,6 +11,7 @@ use quorate_core::controller::interface::{
 };
 use quorate_core::id::{LeaderEpoch, NodeEpoch, NodeId, RequestId};
 use quorate_core::machine::Machine;
+use quorate_core::own_log::{self, Input as Log};
 use quorate_core::time::{Instant, Now, Timestamp};
 
 struct Cluster {
@@ -24,8 +25,8 @@ impl Cluster {
     fn new(racks: &[usize], limits: Limits) -> Self {
         let mut cluster =
             Self { controller: Controller::new(limits, 1), now: Duration::ZERO, requests: 0 };
-        cluster.step(Input::Elected { leader_epoch: LeaderEpoch(0) });
-        cluster.step(Input::ReplayEnded);
+        cluster.step(Input::Log(Log::Elected { leader_epoch: LeaderEpoch(0) }));
+        cluster.step(Input::Log(Log::ReplayEnded));
         for (node, rack) in (1..).map(NodeId).zip(racks) {
             let request = cluster.request();
             cluster.step(Input::RegisterNode(RegisterNode {
@@ -61,14 +62,14 @@ impl Cluster {
         let mut taken = Vec::new();
         self.controller.step(now, input, &mut effects);
         let appended = |effect| match effect {
-            Effect::Append { append, batch } => Some((append, batch)),
+            Effect::Log(own_log::Effect::Append { append, batch }) => Some((append, batch)),
             _ => None,
         };
         while let Some((append, batch)) =
             std::mem::take(&mut effects).into_iter().find_map(appended)
         {
             taken.push(batch);
-            self.controller.step(now, Input::Appended { append }, &mut effects);
+            self.controller.step(now, Input::Log(Log::Appended { append }), &mut effects);
         }
         taken
     }
