@@ -1,6 +1,6 @@
 //! A random life of a cluster under one controller after another: nodes start, stop, are wiped and
 //! fall silent, leaders propose late, the log refuses, humans interfere. What must never happen is
-//! checked with each append (`controller_random/truth.rs`), what must happen once all is well again.
+//! checked with each append (`controller_random/truth.rs`), what must happen, once all is well.
 
 #[path = "controller_random/truth.rs"]
 mod truth;

@@ -1,5 +1,5 @@
 //! The list of planted bugs and the product hold together: each mutant has a row or a reason to
-//! wait, each row has a mutant, and each entry of the list of historic bugs that is hunted has a mutant.
+//! wait, each row has a mutant, and each hunted entry of the list of historic bugs has a mutant.
 
 use std::collections::BTreeSet;
 use std::fs;

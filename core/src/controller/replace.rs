@@ -24,7 +24,7 @@ pub(super) struct Moves {
     stuck: BTreeSet<PartitionId>,
     /// Partitions whose reassignment runs, whoever wanted it.
     running: BTreeSet<PartitionId>,
-    /// Of these, those without a leader: they wait for a human perhaps, and must not hold up others.
+    /// Of these, those without a leader: they may wait for a human, and must not hold up others.
     leaderless: BTreeSet<PartitionId>,
 }
 

@@ -10,7 +10,7 @@ impl Assignment {
         self.replicas.iter().copied().filter(|node| !self.removing.contains(node))
     }
 
-    /// How many copies the partition has apart from those that a reassignment adds. Whatever depends
+    /// How many copies the partition has besides those that a reassignment adds. Whatever depends
     /// on the number of copies, `min.insync.replicas` above all, goes by this: a copy that has only
     /// begun to catch up must not be waited for.
     pub fn copies(&self) -> usize {

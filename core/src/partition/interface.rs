@@ -30,7 +30,7 @@ pub struct Assignment {
     pub replicas: Vec<NodeId>,
     /// Those whose copies a commit waits for. Empty only while there is no leader.
     pub in_sync: Vec<NodeId>,
-    /// Not in sync any more, yet sure to have every committed record, as nothing was committed since
+    /// Not in sync any more, yet sure to have every committed record: nothing was committed since
     /// they left. Only while fewer than `min.insync.replicas` are in sync. KIP-966.
     pub eligible: Vec<NodeId>,
     /// Those of `replicas` that a reassignment adds.

@@ -6,7 +6,8 @@ use std::time::Duration;
 pub struct Limits {
     /// A follower that hears no leader for so long, and up to twice as long (drawn anew each
     /// time), stands for election; a leader that hears no majority for so long resigns. One
-    /// time for all nodes, and several round trips. Kafka's `controller.quorum.election.timeout.ms`.
+    /// time for all nodes, and several round trips.
+    /// Kafka's `controller.quorum.election.timeout.ms`.
     pub election_timeout: Duration,
     /// How often a leader sends to a follower that has nothing to receive.
     pub heartbeat_interval: Duration,

@@ -80,7 +80,8 @@ fn an_object_says_the_same() {
          \"fields\":{\"topic\":\"orders\",\"index\":3,\"error\":\"no room\"}}\n\
          {\"time\":12,\"node\":\"n1\",\"level\":\"INFO\",\"target\":\"node::trace::tests\",\
          \"message\":\"\",\"fields\":{\"TEXT\":\"Text { color: false }\",\"empty\":\"\"}}\n\
-         {\"time\":12,\"level\":\"DEBUG\",\"target\":\"net::client\",\"message\":\"trying again\"}\n"
+         {\"time\":12,\"level\":\"DEBUG\",\"target\":\"net::client\",\
+         \"message\":\"trying again\"}\n"
     );
 }
 

@@ -36,7 +36,7 @@ pub enum InSyncRefusal {
     StaleLeaderEpoch,
     /// `INVALID_UPDATE_VERSION`: the assignment has changed since.
     StalePartitionEpoch,
-    /// `INVALID_REQUEST`: it does not lead, or names what is no replica, or one twice, or not itself.
+    /// `INVALID_REQUEST`: it does not lead, or names no replica, or one twice, or not itself.
     Invalid,
     /// `INELIGIBLE_REPLICA`: that node is fenced, stopping, or in another life. KIP-841, KIP-903.
     Ineligible(NodeId),
