@@ -160,6 +160,13 @@ impl Storage {
             believed: directory::read_believed(&*shared.disk, &data).await?,
         };
         let journal_files = replay::open_files(&shared).await?;
+        // What a node decides is always journaled: where that stands in segments, there was a
+        // journal. Without it nobody can tell what was acknowledged since (zoo D14).
+        let had_journal = shared.marks().contains_key(&PartitionId::METADATA);
+        if !report.clean && journal_files.is_empty() && had_journal {
+            let why = "the journal's files are missing, and the last stop was not a clean one";
+            return Err(StorageError::Damaged { path: data.join(JOURNAL), why: why.to_owned() });
+        }
         let next = if report.clean {
             marks.journal_sequence
         } else {

@@ -354,3 +354,25 @@ async fn clean_closes_leave_one_snapshot_and_its_forerunner() {
     let is_snapshot = |path: &Path| path.extension().is_some_and(|kind| kind == "snapshot");
     assert!(files.iter().filter(|(path, _)| is_snapshot(path)).count() <= 2);
 }
+
+#[tokio::test]
+async fn a_journal_that_is_gone_is_not_an_empty_one() {
+    let disk = disk();
+    let mut engine = open(&disk).await.expect("opens");
+    let log = PartitionId::METADATA;
+    engine.open_log(log).await.expect("new");
+    engine.append(log, 1, 1, 100).await;
+    assert!(engine.settle(log).await);
+    engine.storage.checkpoint().await.expect("a checkpoint");
+    engine.append(log, 2, 1, 100).await;
+    assert!(engine.settle(log).await, "acknowledged, and in the journal only");
+    drop(engine);
+    let after = disk.after_kill();
+    let journal = after.files().into_iter().map(|(path, _)| path);
+    for path in journal.filter(|path| path.starts_with("/data/journal")) {
+        after.remove(&path).await.expect("the file is there");
+    }
+    let refused = open(&after).await.err().expect("refused");
+    assert!(matches!(refused, StorageError::Damaged { .. }), "{refused}");
+    assert!(refused.to_string().contains("journal"), "{refused}");
+}
