@@ -115,6 +115,38 @@ impl Batch {
         self.renew_checksum();
     }
 
+    /// The same records in another codec; the checksum is renewed. What is in memory meanwhile:
+    /// the batch, at most `bytes_max` bytes of records, and what comes out.
+    ///
+    /// # Errors
+    ///
+    /// As `uncompressed`.
+    pub fn recompress(
+        &mut self,
+        codec: Codec,
+        bytes_max: usize,
+    ) -> Result<(), compression::CompressionError> {
+        let records = self.uncompressed(bytes_max)?;
+        self.records = match codec {
+            Codec::None => records,
+            codec => compression::compress(codec, &records),
+        };
+        self.header.set_codec(codec);
+        self.header.set_records_bytes(self.records.len());
+        self.renew_checksum();
+        Ok(())
+    }
+
+    /// Puts `wrap` around the records' bytes, which stay the same.
+    #[must_use]
+    pub fn map_records(self, wrap: impl FnOnce(Bytes) -> Bytes) -> Self {
+        let Self { header, records } = self;
+        let bytes = records.len();
+        let records = wrap(records);
+        assert_eq!(records.len(), bytes, "the same bytes, otherwise held");
+        Self { header, records }
+    }
+
     /// Corrects the largest timestamp; renews the checksum.
     pub(crate) fn set_max_timestamp(&mut self, timestamp: Timestamp) {
         self.header.set_max_timestamp(timestamp);

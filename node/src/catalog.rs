@@ -7,7 +7,7 @@ pub(crate) mod log;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use quorate_core::batch::Rules;
+use quorate_core::batch::{Codec, Rules};
 use quorate_core::id::{NodeId, TopicId};
 use quorate_core::metadata::Image;
 use quorate_core::metadata::config::TopicConfigs;
@@ -27,6 +27,8 @@ pub(crate) struct Topic {
     pub(crate) configs: TopicConfigs,
     /// What batches must keep to; the time and the request's version are filled in for each.
     pub(crate) rules: Rules,
+    /// Batches in another codec are compressed anew; `None` keeps them as they come.
+    pub(crate) kept_codec: Option<Codec>,
     pub(crate) partitions: Vec<Partition>,
 }
 

@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use self::table::{Kind, Setting, TOPIC_SETTINGS, setting};
-use crate::batch::Rules;
+use crate::batch::{Codec, Rules};
 use crate::partition::interface::{Flush, PartitionConfig};
 use crate::time::Timestamp;
 
@@ -185,6 +185,14 @@ impl TopicConfigs {
     /// `quorate.flush`.
     pub fn flush(&self) -> Flush {
         if self.value("quorate.flush") == "replicated" { Flush::Replicated } else { Flush::Durable }
+    }
+
+    /// `compression.type`: the codec in which batches are kept; `None` for that of the producer.
+    pub fn kept_codec(&self) -> Option<Codec> {
+        match self.value("compression.type") {
+            "uncompressed" => Some(Codec::None),
+            name => Codec::from_name(name),
+        }
     }
 
     /// What a producer's batch must keep to. `uncompressed_bytes_max` is the node's bound; `zstd`

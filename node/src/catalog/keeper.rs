@@ -192,6 +192,7 @@ impl Keeper {
                 id: record.id,
                 name: record.name.clone(),
                 rules: configs.batch_rules(Timestamp::NONE, self.uncompressed_bytes_max, true),
+                kept_codec: configs.kept_codec(),
                 configs,
                 partitions: open,
             });

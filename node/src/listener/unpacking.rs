@@ -5,7 +5,7 @@
 use quorate_core::batch::{Batch, Codec, Invalid, InvalidKind, Levels, Rules, validate};
 use quorate_core::reached;
 
-use super::permits::Pool;
+use super::permits::{Pool, hold};
 
 /// A batch up to this size after decompression needs no permit: a few milliseconds of a thread.
 const SMALL_BYTES: usize = 4 << 20;
@@ -14,12 +14,45 @@ const SMALL_BYTES: usize = 4 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Unpacking {
     large: Pool,
+    /// Memory of batches that were compressed anew; their frames have paid for others.
+    anew: Pool,
 }
 
 impl Unpacking {
-    /// For batches of up to `bytes_max` bytes after decompression.
-    pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { large: Pool::new(bytes_max) }
+    /// For batches of up to `bytes_max` bytes after decompression, of which `memory_max` bytes may
+    /// be kept in another codec than they came in.
+    pub(crate) fn new(bytes_max: usize, memory_max: usize) -> Self {
+        Self { large: Pool::new(bytes_max), anew: Pool::new(memory_max) }
+    }
+
+    /// A batch that was found good, in the codec that its topic keeps.
+    ///
+    /// # Errors
+    ///
+    /// A sentence: it is larger than the topic allows so.
+    pub(crate) async fn recompress(
+        &self,
+        mut batch: Batch,
+        codec: Codec,
+        rules: &Rules,
+    ) -> Result<Batch, String> {
+        // It may be as large as the topic allows, whatever it was.
+        let mut permit = self.anew.take(rules.batch_bytes_max).await;
+        if batch.recompress(codec, SMALL_BYTES.min(rules.uncompressed_bytes_max)).is_err() {
+            let _large = self.large.take(rules.uncompressed_bytes_max).await;
+            let done = batch.recompress(codec, rules.uncompressed_bytes_max);
+            done.map_err(|error| error.to_string())?;
+        }
+        if batch.len() > rules.batch_bytes_max {
+            return Err(format!(
+                "in {codec}, the topic's compression.type, the batch has {} bytes, and the topic \
+                 allows {} (max.message.bytes)",
+                batch.len(),
+                rules.batch_bytes_max
+            ));
+        }
+        drop(permit.split(permit.num_permits().saturating_sub(batch.len())));
+        Ok(batch.map_records(|records| hold(records, Some(permit))))
     }
 
     /// As `batch::validate`, in the order in which large batches ask.
@@ -50,15 +83,8 @@ mod tests {
 
     use super::*;
 
-    fn batch(bytes: usize) -> Batch {
-        let mut batch = BatchBuilder::new(Codec::Gzip);
-        batch.append(Timestamp(1), None, Some(&vec![0; bytes]), []);
-        batch.build()
-    }
-
-    #[tokio::test]
-    async fn large_batches_go_one_by_one_and_small_ones_past_them() {
-        let rules = Rules {
+    fn rules() -> Rules {
+        Rules {
             now: Timestamp(1),
             batch_bytes_max: 1 << 20,
             uncompressed_bytes_max: 64 << 20,
@@ -67,8 +93,36 @@ mod tests {
             timestamp_before_max: None,
             timestamp_after_max: None,
             zstd: true,
-        };
-        let unpacking = Unpacking::new(rules.uncompressed_bytes_max);
+        }
+    }
+
+    fn batch(bytes: usize) -> Batch {
+        let mut batch = BatchBuilder::new(Codec::Gzip);
+        batch.append(Timestamp(1), None, Some(&vec![0; bytes]), []);
+        batch.build()
+    }
+
+    #[tokio::test]
+    async fn batches_are_kept_in_the_codec_of_their_topic_within_its_size() {
+        let rules = rules();
+        let unpacking = Unpacking::new(rules.uncompressed_bytes_max, 4 << 20);
+        for codec in Codec::ALL {
+            let kept = unpacking.recompress(batch(100_000), codec, &rules).await.unwrap();
+            kept.verify().unwrap();
+            assert_eq!(kept.header().codec(), codec);
+            assert_eq!(kept.uncompressed(1 << 20), batch(100_000).uncompressed(1 << 20));
+            assert_eq!(unpacking.anew.taken(), kept.len());
+            drop(kept);
+            assert_eq!(unpacking.anew.taken(), 0);
+        }
+        let why = unpacking.recompress(batch(2 << 20), Codec::None, &rules).await.unwrap_err();
+        assert!(why.contains("max.message.bytes"), "{why}");
+    }
+
+    #[tokio::test]
+    async fn large_batches_go_one_by_one_and_small_ones_past_them() {
+        let rules = rules();
+        let unpacking = Unpacking::new(rules.uncompressed_bytes_max, 16 << 20);
         let (mut small, mut large) = (batch(1000), batch(SMALL_BYTES + 1));
         let at_work = unpacking.large.take(rules.uncompressed_bytes_max).await;
         let done = unpacking.validate(&mut small, &rules).now_or_never();

@@ -74,7 +74,10 @@ pub(super) async fn start(config: NodeConfig, world: World) -> Result<RunningNod
         shards,
         storage,
         answers: AnswerPools::new(config.request.answer_memory_max),
-        unpacking: Unpacking::new(config.request.uncompressed_bytes_max),
+        unpacking: Unpacking::new(
+            config.request.uncompressed_bytes_max,
+            config.request.memory_max / 4,
+        ),
         fetch_sessions: FetchSessions::new(
             config.fetch.sessions_max,
             config.fetch.session_partitions_max,

@@ -153,6 +153,23 @@ async fn configurations_are_shown_changed_and_obeyed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_are_kept_in_the_codec_that_the_topic_asks_for() {
+    let node = in_memory(&[]).await;
+    let client = client(&node);
+    for (name, codec) in [("uncompressed", 0), ("zstd", 4), ("gzip", 1), ("producer", 0)] {
+        create(&client, name, 1, &[("compression.type", name)]).await;
+        produce(&client, name, 0..50).await;
+        let request = crate::connections::fetch_request(name, 0);
+        let response = Raw::connect(&node).await.ask(11, &request).await;
+        let records = response.responses[0].partitions[0].records.clone().unwrap();
+        // The codec stands in the lowest bits of the attributes.
+        assert_eq!(records.into_bytes()[22] & 7, codec, "{name}");
+        assert_values(&consume(&client, name, 50).await);
+    }
+    node.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_goes_on_where_it_was_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     for life in 0..2_u64 {

@@ -167,7 +167,13 @@ async fn check(
     }
     let rules = Rules { now: terms.now, zstd: terms.zstd, ..topic.rules.clone() };
     match node.unpacking.validate(&mut batch, &rules).await {
-        Ok(levels) => Ok((batch, levels)),
+        Ok(levels) => match topic.kept_codec.filter(|codec| *codec != batch.header().codec()) {
+            None => Ok((batch, levels)),
+            Some(codec) => match node.unpacking.recompress(batch, codec, &rules).await {
+                Ok(batch) => Ok((batch, levels)),
+                Err(why) => refuse(Code::MessageTooLarge, &why),
+            },
+        },
         Err(invalid) => {
             tracing::debug!(topic = topic.name, index, host = %node.id, %invalid, "batch refused");
             Err(Box::new(invalid_response(index, &invalid)))
