@@ -93,13 +93,7 @@ pub(super) async fn start(config: NodeConfig, world: World) -> Result<RunningNod
     // From here on, an error drops `started`, which stops what runs.
     let node = &started.node;
     tokio::spawn(keeper(node, news, &started.halt).run());
-    let timekeeper = Timekeeper {
-        clock: Arc::clone(&node.clock),
-        storage: Arc::downgrade(&node.storage),
-        wall_clock,
-        halt: Arc::clone(&started.halt),
-    };
-    tokio::spawn(timekeeper.run());
+    tokio::spawn(timekeeper(node, wall_clock, &started.halt).run());
     tokio::spawn(Scrubber::new(node).run());
     tokio::select! {
         biased;
@@ -258,6 +252,15 @@ fn shared(node: &Arc<Node>) -> Arc<Shared> {
             request_time_max: request.time_max,
         },
     })
+}
+
+fn timekeeper(node: &Arc<Node>, wall_clock: WallClock, halt: &Arc<Halt>) -> Timekeeper {
+    Timekeeper {
+        clock: Arc::clone(&node.clock),
+        storage: Arc::downgrade(&node.storage),
+        wall_clock,
+        halt: Arc::clone(halt),
+    }
 }
 
 fn keeper(node: &Arc<Node>, news: Arc<News>, halt: &Arc<Halt>) -> Keeper {
