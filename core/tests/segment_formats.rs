@@ -160,6 +160,17 @@ fn rotten_records_are_seen_by_a_deep_scan_only() {
 }
 
 #[test]
+fn a_frame_longer_than_its_file_is_not_waited_for() {
+    let mut file = frame(0, 1, 300);
+    file.truncate(FRAME_FRONT_BYTES + 20);
+    for depth in [Depth::Headers, Depth::Records] {
+        assert_eq!(scan(&file, 0, depth), (Step::Torn { flaw: FrameFlaw::Short }, 0, 0));
+        let rot = Step::Rot { flaw: FrameFlaw::Short };
+        assert_eq!(scan(&file, 1, depth).0, rot);
+    }
+}
+
+#[test]
 fn what_a_newer_build_wrote_is_never_cut() {
     let mut bytes = FrameHeader::of(PARTITION, &batch(0, 1, 5), Levels::DEFAULT).encode();
     bytes[4] = 2;

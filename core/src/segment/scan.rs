@@ -105,7 +105,8 @@ impl Scan {
                 Step::Frame { position, frame, header }
             }
             Ok(None) => self.on_nothing(),
-            Err(FrameFlaw::Short) if self.wanted(bytes) as u64 <= left => {
+            // A frame that is longer than what is left of the file is not waited for.
+            Err(FrameFlaw::Short) if self.can_have_more(bytes, left) => {
                 Step::More { bytes: self.wanted(bytes) }
             }
             Err(flaw) => self.judge(flaw),
@@ -143,6 +144,11 @@ impl Scan {
             }
         };
         Ok(header.map(|header| (frame, header)))
+    }
+
+    fn can_have_more(&self, bytes: &[u8], left: u64) -> bool {
+        let wanted = self.wanted(bytes);
+        bytes.len() < wanted && wanted as u64 <= left
     }
 
     /// How many bytes are needed after these were too few.
