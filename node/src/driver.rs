@@ -26,6 +26,7 @@ use crate::catalog::log::LogHandle;
 use crate::halt::Halt;
 use crate::metrics::Metrics;
 use crate::storage::{WriteQueue, WriteRequest};
+use crate::witness::Witness;
 
 /// What a shard's inbox holds.
 #[derive(Debug)]
@@ -69,6 +70,8 @@ pub(crate) struct Surroundings {
     pub(crate) committed: Committed,
     pub(crate) halt: Arc<Halt>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Whoever watches, in simulation.
+    pub(crate) witness: Option<Arc<dyn Witness>>,
     /// Commands taken in one go.
     pub(crate) batch_max: usize,
 }
@@ -158,6 +161,11 @@ impl Driver {
         let mut completions = std::mem::take(&mut self.completions);
         self.around.lane.take(&mut completions);
         for completion in completions.drain(..) {
+            if let (Some(witness), &Completion::Written { partition, through }) =
+                (&self.around.witness, &completion)
+            {
+                witness.written(partition, through);
+            }
             self.step(now, completed(completion));
         }
         self.completions = completions;
@@ -183,6 +191,9 @@ impl Driver {
         match command {
             Command::Open { log, open } => {
                 self.logs.insert(open.partition, log);
+                if let Some(witness) = &self.around.witness {
+                    witness.opened(open.partition, &open.recovered);
+                }
                 self.step(now, Input::Open(open));
             }
             Command::Tell(input) => {
@@ -194,6 +205,9 @@ impl Driver {
                 // The machine's last words to its readers are performed later; they find nobody.
                 if let Some(partition) = dropped {
                     self.logs.remove(&partition);
+                    if let Some(witness) = &self.around.witness {
+                        witness.dropped(partition);
+                    }
                 }
             }
             Command::Ask { request, input, reply } => {
@@ -225,6 +239,9 @@ impl Driver {
         for effect in effects.drain(..) {
             match effect {
                 Effect::Write { partition, write, op, flush } => {
+                    if let Some(witness) = &self.around.witness {
+                        witness.wants(partition, write, &op, flush);
+                    }
                     let request = WriteRequest { partition, write, op, flush };
                     // A full queue holds up this shard, and so whoever feeds it. The completions
                     // go on meanwhile: their lane does not wait for us.

@@ -8,6 +8,7 @@ pub mod metrics;
 pub mod node;
 pub mod storage;
 pub mod trace;
+pub mod witness;
 pub mod world;
 
 mod catalog;

@@ -29,6 +29,7 @@ use crate::listener::lending::AnswerPools;
 use crate::listener::unpacking::Unpacking;
 use crate::metrics::Metrics;
 use crate::storage::{LogError, OpenReport, Storage, StorageError};
+use crate::witness::Witness;
 use crate::world::World;
 
 /// What requests need of their node.
@@ -65,7 +66,20 @@ impl Node {
 ///
 /// Why it does not start, in a sentence. Nothing is left running.
 pub async fn run(config: NodeConfig, world: World) -> Result<RunningNode, NodeError> {
-    start::start(config, world).await
+    start::start(config, world, None).await
+}
+
+/// As `run`, with somebody who watches the logs.
+///
+/// # Errors
+///
+/// As `run`.
+pub async fn run_watched(
+    config: NodeConfig,
+    world: World,
+    witness: Arc<dyn Witness>,
+) -> Result<RunningNode, NodeError> {
+    start::start(config, world, Some(witness)).await
 }
 
 /// A node that serves. Dropping it is a kill: what is not durable may be lost, as with the

@@ -49,7 +49,10 @@ async fn feed(log: &LogHandle, shard: &ShardClient) -> Result<(), Failed> {
             }
             Err(error) => return Err(Failed::Read(error)),
         };
-        let Some(last) = batches.last() else { break };
+        let Some(last) = batches.last() else {
+            // What was recovered and cannot be read is not the end of the log.
+            return Err(Failed::Read(ReadError::OutOfRange { start: from, end }));
+        };
         from = last.header().next_offset();
         for batch in batches {
             shard.tell(Command::Tell(Input::Replayed { partition, batch })).await?;

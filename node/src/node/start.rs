@@ -41,12 +41,17 @@ use crate::metrics::Metrics;
 use crate::scrubber::Scrubber;
 use crate::storage::{Identity, Storage, StorageConfig};
 use crate::timekeeper::{self, Timekeeper};
+use crate::witness::Witness;
 use crate::world::World;
 
 /// How long the controller is given before it is asked again whether it has read its log.
 const ASK_AGAIN: Duration = Duration::from_millis(2);
 
-pub(super) async fn start(config: NodeConfig, world: World) -> Result<RunningNode, NodeError> {
+pub(super) async fn start(
+    config: NodeConfig,
+    world: World,
+    witness: Option<Arc<dyn Witness>>,
+) -> Result<RunningNode, NodeError> {
     config.check()?;
     let began = world.clock.now().monotonic;
     let mut rng = Rng::new(world.seed);
@@ -62,8 +67,14 @@ pub(super) async fn start(config: NodeConfig, world: World) -> Result<RunningNod
     let local = listener.local_address();
     let address = advertised(&config, local);
     let (halt, metrics, news) = (Arc::default(), Arc::new(Metrics::default()), Arc::default());
-    let machinery = Machinery { config: &config, world: &world, storage: &storage, lanes: &lanes };
     let wall_clock = timekeeper::at_start(&config.clock, report.believed, world.clock.now());
+    let machinery = Machinery {
+        config: &config,
+        world: &world,
+        storage: &storage,
+        lanes: &lanes,
+        witness: witness.as_ref(),
+    };
     let shards = machinery.shards(&mut rng, wall_clock, &halt, &metrics, &news);
     let node = Arc::new(Node {
         id,
@@ -175,6 +186,7 @@ struct Machinery<'a> {
     world: &'a World,
     storage: &'a Storage,
     lanes: &'a Lanes,
+    witness: Option<&'a Arc<dyn Witness>>,
 }
 
 impl Machinery<'_> {
@@ -197,6 +209,7 @@ impl Machinery<'_> {
                 lane: self.lanes.lane(index),
                 committed: Arc::new(move |records| news.tell(records)),
                 halt: Arc::clone(halt),
+                witness: self.witness.cloned(),
                 metrics: Arc::clone(metrics),
                 batch_max: self.config.node.shard_batch_max,
             };

@@ -1,0 +1,29 @@
+//! Somebody who watches what a node does to its logs and never takes part: the simulator, which
+//! checks that a state rebuilt from the disk is the state that was lived. Product nodes have none.
+
+use std::fmt;
+
+use quorate_core::id::{PartitionId, WriteId};
+use quorate_core::partition::Recovered;
+use quorate_core::partition::interface::{Flush, LogOp};
+
+/// Told in the order in which things happen to a log. Must not wait.
+pub trait Witness: Send + Sync {
+    /// The log is served from here on, as storage has recovered it.
+    fn opened(&self, partition: PartitionId, recovered: &Recovered);
+
+    /// A machine wants this; storage has not heard of it yet.
+    fn wants(&self, partition: PartitionId, write: WriteId, op: &LogOp, flush: Flush);
+
+    /// All writes up to `through` are done, and the machine is about to be told.
+    fn written(&self, partition: PartitionId, through: WriteId);
+
+    /// The log is deleted with its topic.
+    fn dropped(&self, partition: PartitionId);
+}
+
+impl fmt::Debug for dyn Witness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Witness")
+    }
+}
