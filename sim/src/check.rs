@@ -44,6 +44,8 @@ pub struct Struck {
     pub rot: bool,
     /// Some of them in the journal, whose last group cannot be told from one that was torn.
     pub journal_rot: bool,
+    /// Reads of the disk have failed.
+    pub reads_failed: bool,
 }
 
 /// What may be lost in a partition of a run.
@@ -79,8 +81,14 @@ pub fn check(history: &History, plan: &Plan, struck: Struck) -> Vec<Violation> {
     append_time::check(&evidence, &mut violations);
     waits::check(&evidence, &mut violations);
     for complaint in &history.complaints {
-        // What was acknowledged and lost leaves a gap behind it.
-        if complaint.property == "answer" || evidence.promise(complaint.partition).survives {
+        let counts = match complaint.property {
+            "answer" => true,
+            // Whatever was lost: a log that was cut where it should be has no rot in it.
+            "rot" => !struck.rot && !struck.reads_failed,
+            // What was acknowledged and lost leaves a gap behind it.
+            _ => evidence.promise(complaint.partition).survives,
+        };
+        if counts {
             let (place, sentence) = (complaint.partition.to_string(), complaint.sentence.clone());
             violations.push(Violation { property: complaint.property, place, sentence });
         }

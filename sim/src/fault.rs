@@ -11,10 +11,12 @@ pub mod disk_stuck;
 pub mod lose_replies;
 pub mod pause;
 pub mod power_loss;
+pub mod read_fails;
 pub mod reset;
 pub mod restart;
 pub mod slow_link;
 pub mod sync_fails;
+pub mod write_fails;
 
 use std::time::Duration;
 
@@ -92,6 +94,8 @@ kinds! {
     DiskFull(disk_full::DiskFull),
     BitFlip(bit_flip::BitFlip),
     ClockJump(clock_jump::ClockJump),
+    ReadFails(read_fails::ReadFails),
+    WriteFails(write_fails::WriteFails),
 }
 
 impl Item for Fault {

@@ -114,7 +114,8 @@ pub struct History {
 /// An answer that a client cannot explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
-    /// `answer`, or `sequence`: a gap where everything before was acknowledged.
+    /// `answer`; `sequence`: a gap where everything before was acknowledged; `rot`: a storage error
+    /// told to a reader.
     pub property: &'static str,
     pub partition: Partition,
     pub sentence: String,
@@ -145,6 +146,14 @@ impl History {
         });
         operation.completed = Some(now);
         operation.end = end;
+    }
+
+    /// An attempt was refused, for a reason that the trace names.
+    pub fn refused(&self, id: OperationId, now: Instant, why: &str) {
+        let operation = &self.operations[id.0];
+        note(now, Mark::Complete, operation.client, id, operation.call.partition(), || {
+            format!("{} refused: {why}", operation.call)
+        });
     }
 
     /// From here on, operations read everything for the last time.

@@ -45,6 +45,12 @@ pub struct Medium {
     pub full: bool,
     /// The next sync with something to do fails.
     pub sync_fails: bool,
+    /// The next write fails, a part of it done.
+    pub write_fails: bool,
+    /// So many reads fail.
+    pub reads_fail: u32,
+    /// The life in which a write or a sync last failed, and somebody was told.
+    failed_in: Option<u32>,
 }
 
 /// What a sync of a file did.
@@ -71,6 +77,9 @@ impl Medium {
             syncing: 0,
             full: false,
             sync_fails: false,
+            write_fails: false,
+            reads_fail: 0,
+            failed_in: None,
         }
     }
 
@@ -186,8 +195,20 @@ impl Medium {
         self.files.is_empty()
     }
 
-    pub fn read(&mut self, file: FileId, position: u64, bytes: usize) -> Bytes {
-        Bytes::copy_from_slice(self.pages(file).read(position, bytes))
+    /// Whether a write or a sync has failed in the life that goes on.
+    pub fn has_failed(&self) -> bool {
+        self.failed_in == Some(self.incarnation)
+    }
+
+    /// # Errors
+    ///
+    /// `EIO`, if that is this read's lot.
+    pub fn read(&mut self, file: FileId, position: u64, bytes: usize) -> io::Result<Bytes> {
+        if self.reads_fail > 0 {
+            self.reads_fail -= 1;
+            return Err(io::Error::other("simulated: read failed"));
+        }
+        Ok(Bytes::copy_from_slice(self.pages(file).read(position, bytes)))
     }
 
     pub fn begin_write(&mut self, file: FileId, position: u64, chunks: Vec<Bytes>) -> WriteKey {
@@ -198,12 +219,19 @@ impl Medium {
 
     /// # Errors
     ///
-    /// `StorageFull`; a part of the write may have been done.
+    /// `StorageFull`, or `EIO`; a part of the write may have been done.
     pub fn complete_write(&mut self, key: WriteKey) -> io::Result<()> {
         let Some((file, position, chunks)) = self.in_flight.remove(&key) else { return Ok(()) };
         let bytes: u64 = chunks.iter().map(|chunk| chunk.len() as u64).sum();
+        if std::mem::take(&mut self.write_fails) {
+            self.failed_in = Some(self.incarnation);
+            let part = self.chance.below(bytes + 1);
+            self.write(file, position, &chunks, part);
+            return Err(io::Error::other("simulated: write failed"));
+        }
         let missing = (position + bytes).saturating_sub(self.pages(file).backed());
         if missing > 0 && missing > self.free_space() {
+            self.failed_in = Some(self.incarnation);
             let part = self.chance.below(bytes - missing.min(bytes) + 1);
             self.write(file, position, &chunks, part);
             return Err(io::ErrorKind::StorageFull.into());
@@ -224,6 +252,7 @@ impl Medium {
     pub fn allocate(&mut self, file: FileId, len: u64) -> io::Result<()> {
         let missing = len.saturating_sub(self.pages(file).backed());
         if missing > 0 && missing > self.free_space() {
+            self.failed_in = Some(self.incarnation);
             return Err(io::ErrorKind::StorageFull.into());
         }
         self.change(file, |pages| pages.allocate(len));
@@ -245,6 +274,7 @@ impl Medium {
         let pages = self.files.entry(file).or_default();
         if self.sync_fails && !captured.is_clean(pages) {
             self.sync_fails = false;
+            self.failed_in = Some(self.incarnation);
             pages.forget(&captured);
             return Synced::Failed;
         }

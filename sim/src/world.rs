@@ -10,6 +10,7 @@ pub mod disk;
 pub mod inject;
 pub mod network;
 pub mod observe;
+pub mod witness;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use madsim::runtime::Runtime;
 use madsim::task::JoinHandle;
 use madsim::time::TimeHandle;
+use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 use self::clock::{SimClock, until};
@@ -58,13 +60,17 @@ async fn simulate(plan: Arc<Plan>) -> Observed {
     trace::event(time.elapsed(), Mark::Run, "all", [0; 3], || "healed");
     let deadline = time.elapsed() + plan.run.liveness;
     let mut clients = clients;
-    let worked = actors.by(deadline, &mut clients).await;
-    let finished = worked && actors.clone().finishes(plan.run.liveness).await;
+    let working = actors.by(deadline, &mut clients).await;
+    let worked = working.is_some();
+    let finished = match working {
+        Some(working) => actors.clone().finishes(plan.run.liveness, working).await,
+        None => false,
+    };
     if !worked && cluster.struck().rot {
         // What is still served is read, once nobody writes any more.
         actors.stage.finish();
-        if actors.by(time.elapsed() + plan.run.liveness, clients).await {
-            actors.clone().finishes(plan.run.liveness).await;
+        if let Some(working) = actors.by(time.elapsed() + plan.run.liveness, &mut clients).await {
+            actors.clone().finishes(plan.run.liveness, working).await;
         }
     }
     supervisor.abort();
@@ -122,32 +128,43 @@ impl Actors {
         }
     }
 
-    /// Creates the topics, then writes and reads; ends when the writers have shown that all works.
-    async fn work(self) {
+    /// Creates the topics, then writes and reads. Returns those who go on doing so when the writers
+    /// have shown that all works.
+    async fn work(self) -> Vec<JoinHandle<()>> {
         let (writers, readers) = (self.plan.workload.writers, self.plan.workload.readers);
         create_topics(&self.scene(writers + readers), writers + readers).await;
         let read: Vec<JoinHandle<()>> = (writers..writers + readers)
             .map(|client| spawn_client(client, read(self.scene(client), client)))
             .collect();
-        let written: Vec<JoinHandle<()>> = (0..writers)
-            .map(|client| spawn_client(client, write(self.scene(client), client)))
-            .collect();
-        for writer in written {
-            writer.await.expect("a writer ends");
+        let mut clients = read;
+        let mut proofs = Vec::new();
+        for client in 0..writers {
+            let (proven, proof) = oneshot::channel();
+            clients.push(spawn_client(client, write(self.scene(client), client, proven)));
+            proofs.push(proof);
         }
-        self.stage.finish();
-        for reader in read {
-            reader.await.expect("a reader ends");
+        for proof in proofs {
+            // A run that ends without proof, because its disk has rotted, drops the sender.
+            let _ = proof.await;
         }
+        clients
     }
 
-    /// Loses power once more, and reads everything that must have survived it.
-    async fn finish(self) {
+    /// Loses power once more while clients work, and reads everything that must have survived it.
+    async fn finish(self, working: Vec<JoinHandle<()>>) {
+        self.cluster.must_have_halted().await;
         let mut chance = Chance::new(self.plan.seed, "end");
         let unsynced = *chance.pick(Unsynced::ALL);
-        if !chance.one_in(4) {
+        let loses_power = !chance.one_in(4);
+        let moment = inject::draw_moment(&mut chance, &self.plan);
+        if loses_power {
+            inject::wait_for_moment(&self.cluster, moment).await;
             self.cluster.lose_power(unsynced);
-            self.cluster.start();
+        }
+        self.stage.finish();
+        self.cluster.start();
+        for client in working {
+            client.await.expect("a client ends");
         }
         let client = self.plan.workload.writers + self.plan.workload.readers;
         self.history.lock().expect("one thread").begin_last_phase();
@@ -157,7 +174,7 @@ impl Actors {
 
     /// Whether the last reading comes to its end: within `patience` of the last step that it got on
     /// by. A long log, a slow link and a late deadline are no fault of the node.
-    async fn finishes(self, patience: Duration) -> bool {
+    async fn finishes(self, patience: Duration, working: Vec<JoinHandle<()>>) -> bool {
         let time = TimeHandle::current();
         let stage = Arc::clone(&self.stage);
         let stalls = async {
@@ -169,18 +186,18 @@ impl Actors {
         };
         tokio::select! {
             biased;
-            () = self.finish() => true,
+            () = self.finish(working) => true,
             () = stalls => false,
         }
     }
 
-    /// Whether it ended before the deadline.
-    async fn by<T>(&self, deadline: Duration, future: impl Future<Output = T>) -> bool {
+    /// What it comes to before the deadline.
+    async fn by<T>(&self, deadline: Duration, clients: &mut JoinHandle<T>) -> Option<T> {
         let time = TimeHandle::current();
         tokio::select! {
             biased;
-            _ = future => true,
-            () = until(&time, deadline) => false,
+            worked = clients => Some(worked.expect("the clients are set going")),
+            () = until(&time, deadline) => None,
         }
     }
 }

@@ -12,7 +12,10 @@ use crate::chance::Chance;
 use crate::check::Violation;
 use crate::fault::Kind;
 use crate::fault::cut::Direction;
+use crate::fault::disk_full::DiskFull;
 use crate::fault::power_loss::Unsynced;
+use crate::fault::sync_fails::SyncFails;
+use crate::fault::write_fails::WriteFails;
 use crate::plan::{Link, Plan};
 use crate::trace::{self, Mark};
 
@@ -155,15 +158,14 @@ impl Cores {
                 self.node.slow_until = now + fault.during;
             }
             Kind::DiskStuck(fault) => self.node.stuck_until = now + fault.during,
-            Kind::SyncFails(fault) => {
+            Kind::SyncFails(SyncFails { down })
+            | Kind::WriteFails(WriteFails { down })
+            | Kind::DiskFull(DiskFull { down, .. }) => {
                 self.node.sync_fails = true;
-                self.actors.restart = fault.down;
+                self.actors.restart = down;
             }
-            Kind::DiskFull(fault) => {
-                self.node.sync_fails = true;
-                self.actors.restart = fault.down;
-            }
-            Kind::BitFlip(_) => {}
+            // Bytes on a disk and reading them are the other world's.
+            Kind::BitFlip(_) | Kind::ReadFails(_) => {}
             Kind::ClockJump(fault) => self.node.wall_offset += fault.by,
         }
     }

@@ -9,8 +9,12 @@ use super::{Acks, AppendRead, Clock, Codecs, Disk, Flush, Link, Mode, Node, Plan
 use crate::chance::{Between, Chance, Ratio};
 use crate::fault::{Fault, Kind};
 
-/// Faults in one run, at most.
+/// Faults in one run, at most, of the kinds that share a stream of chance.
 const FAULTS_MAX: u64 = 24;
+
+/// How many kinds share that stream. A younger kind has one of its own, so that with it a seed
+/// keeps the faults that it had.
+const KINDS_TOGETHER: usize = 14;
 
 /// The plan of `seed`.
 pub fn draw(seed: u64) -> Plan {
@@ -30,6 +34,13 @@ pub fn draw(seed: u64) -> Plan {
         trace: None,
     };
     plan.faults = draw_faults(&mut chance("faults"), &plan);
+    for (name, unbudgeted) in &Kind::ALL[KINDS_TOGETHER..] {
+        if !unbudgeted || plan.mode == Mode::Unbudgeted {
+            let faults = draw_faults_of(name, &mut chance(&format!("fault {name}")), &plan);
+            plan.faults.extend(faults);
+        }
+    }
+    plan.faults.sort_by_key(|fault| fault.at);
     families::add(seed, &mut plan);
     plan
 }
@@ -134,11 +145,11 @@ fn draw_workload(chance: &mut Chance) -> AppendRead {
 
 fn draw_faults(chance: &mut Chance, plan: &Plan) -> Vec<Fault> {
     let mut kinds: Vec<&str> = Vec::new();
-    for (name, unbudgeted) in Kind::ALL {
+    for (name, unbudgeted) in &Kind::ALL[..KINDS_TOGETHER] {
         // Each kind exists or not by its own coin, drawn whether or not it may be used.
         let exists = chance.one_in(3);
         if exists && (!unbudgeted || plan.mode == Mode::Unbudgeted) {
-            kinds.push(name);
+            kinds.push(*name);
         }
     }
     if kinds.is_empty() {
@@ -148,12 +159,28 @@ fn draw_faults(chance: &mut Chance, plan: &Plan) -> Vec<Fault> {
     let count = 1 + chance.below(most);
     let mut faults: Vec<Fault> = (0..count)
         .filter_map(|_| {
-            let millis = plan.run.safety.as_millis() as u64;
-            let at = Duration::from_millis(chance.below(millis));
+            let at = draw_time(chance, plan);
             let name = *chance.pick(&kinds);
             Some(Fault { at, kind: Kind::draw(name, chance, plan)? })
         })
         .collect();
     faults.sort_by_key(|fault| fault.at);
     faults
+}
+
+/// The faults of one younger kind, if the seed has any.
+fn draw_faults_of(name: &str, chance: &mut Chance, plan: &Plan) -> Vec<Fault> {
+    if !chance.one_in(4) {
+        return Vec::new();
+    }
+    let count = 1 + chance.below(4);
+    let draw = |_| {
+        let at = draw_time(chance, plan);
+        Some(Fault { at, kind: Kind::draw(name, chance, plan)? })
+    };
+    (0..count).filter_map(draw).collect()
+}
+
+fn draw_time(chance: &mut Chance, plan: &Plan) -> Duration {
+    Duration::from_millis(chance.below(plan.run.safety.as_millis() as u64))
 }

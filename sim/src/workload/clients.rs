@@ -17,6 +17,7 @@ use quorate_net::kafka::messages::produce::{PartitionProduceData, TopicProduceDa
 use quorate_net::kafka::messages::{DeleteRecordsRequest, InitProducerIdRequest, ProduceRequest};
 use quorate_net::transport::Network;
 use quorate_net::wire::{Records, Text};
+use tokio::sync::oneshot;
 
 use super::client::{Link, within};
 use super::writer::{Answer, Writer, partitions};
@@ -43,7 +44,7 @@ pub struct Scene {
 pub struct Stage {
     /// No fault strikes any more: whoever waits now must get an answer.
     healed: AtomicBool,
-    /// Readers are to stop.
+    /// Readers and writers are to stop.
     over: AtomicBool,
     /// Steps that the last reading has got on by.
     progress: AtomicU64,
@@ -119,19 +120,20 @@ impl Scene {
     }
 }
 
-/// Writes until the run is healed and one batch more is acknowledged on every partition.
-pub async fn write(scene: Scene, client: u32) {
+/// Writes until the run is over. Says so once the run is healed and one batch more is acknowledged
+/// on every partition.
+pub async fn write(scene: Scene, client: u32, proven: oneshot::Sender<()>) {
+    let mut proven = Some(proven);
     let mut writer = Writer::new(&scene.plan, client);
     let mut link = None;
     let version = writer.chance.between(produce_versions(scene.plan.workload.codec)) as i16;
     let mut at_healing: Option<BTreeMap<Partition, u64>> = None;
     scene.stage.note(client, "has not begun");
     while !scene.stage.is_over() {
-        if scene.stage.is_healed() {
+        if scene.stage.is_healed() && proven.is_some() {
             let before = at_healing.get_or_insert_with(|| writer.acknowledged.clone());
             if is_proven(&scene, &writer, before, client) {
-                scene.stage.done(client);
-                return;
+                let _ = proven.take().map(|proven| proven.send(()));
             }
         }
         let pause = writer.pause();
@@ -155,6 +157,7 @@ pub async fn write(scene: Scene, client: u32) {
         }
         round(&scene, &mut link, &mut writer, version).await;
     }
+    scene.stage.done(client);
 }
 
 /// Whether the writer has shown that its partitions work.
@@ -189,7 +192,7 @@ async fn round(scene: &Scene, link: &mut Option<Link>, writer: &mut Writer, vers
             let pause = Duration::from_millis(writer.chance.below(20 << attempt.min(5)));
             scene.clock.sleep(pause).await;
         }
-        if writer.open().is_empty() {
+        if writer.open().is_empty() || (attempt > 0 && scene.stage.is_over()) {
             break;
         }
         if link.is_none() {
@@ -220,7 +223,7 @@ async fn send_round(
     for place in &open {
         let append = &writer.round[*place];
         scene.history().attempt(append.operation);
-        let request = produce(&scene.plan, writer, *place);
+        let request = produce(timeout, writer, *place);
         if failed.is_none() {
             let sent = link.send(version, &request, answered);
             failed = within(&*scene.clock, timeout, sent).await.err();
@@ -258,7 +261,8 @@ async fn send_round(
     failed.map_or(Ok(()), Err)
 }
 
-fn produce(plan: &Plan, writer: &Writer, place: usize) -> ProduceRequest {
+/// The node gives up no sooner than the client does.
+fn produce(timeout: Duration, writer: &Writer, place: usize) -> ProduceRequest {
     let append = &writer.round[place];
     let mut records = Records::default();
     for chunk in append.batch.chunks() {
@@ -273,7 +277,7 @@ fn produce(plan: &Plan, writer: &Writer, place: usize) -> ProduceRequest {
             Acks::Leader => 1,
             Acks::All => -1,
         },
-        timeout_ms: plan.workload.timeout.as_millis() as i32,
+        timeout_ms: timeout.as_millis() as i32,
         topic_data: vec![TopicProduceData { name, partition_data, ..Default::default() }],
         ..Default::default()
     }

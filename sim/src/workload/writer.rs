@@ -170,7 +170,7 @@ impl Writer {
                 history.complete(append.operation, now, end);
                 self.on_acknowledged(place);
             }
-            Answer::Refused(code) => self.on_refused(place, code, history),
+            Answer::Refused(code) => self.on_refused(place, code, history, now),
             Answer::InDoubt => append.in_doubt = true,
         }
     }
@@ -188,9 +188,10 @@ impl Writer {
         }
     }
 
-    fn on_refused(&mut self, place: usize, code: i16, history: &mut History) {
+    fn on_refused(&mut self, place: usize, code: i16, history: &mut History, now: Instant) {
         let append = &mut self.round[place];
         let name = Code::from_code(code).map_or("an unknown code", Code::name);
+        history.refused(append.operation, now, name);
         match Code::from_code(code) {
             // Surely not appended by this attempt, and no reason to wonder.
             Some(

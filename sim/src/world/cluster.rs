@@ -13,13 +13,16 @@ use madsim::task::NodeId;
 use madsim::time::TimeHandle;
 use quorate_net::transport::Network;
 use quorate_node::config::NodeConfig;
-use quorate_node::node;
+use quorate_node::node::{self, NodeError};
+use quorate_node::storage::{LogError, StorageError};
+use quorate_node::witness::Witness;
 use quorate_node::world::World;
 use tokio::sync::{Notify, watch};
 
 use super::clock::{SimClock, WallClock, until};
 use super::disk::{Death, NodeDisk, SimDisks};
 use super::network::{HostId, SimNetwork};
+use super::witness::Onlooker;
 use crate::chance::Chance;
 use crate::check::{Struck, Violation};
 use crate::fault::power_loss::Unsynced;
@@ -33,6 +36,9 @@ const NAME: &str = "n1";
 /// Until a node that went down by itself is started again, unless a fault says otherwise.
 const RESTART: Duration = Duration::from_millis(300);
 
+/// Within which a node whose disk has failed it has halted. No fault holds it up then.
+const HALTED: Duration = Duration::from_secs(1);
+
 pub struct Cluster {
     pub time: TimeHandle,
     handle: Handle,
@@ -43,6 +49,7 @@ pub struct Cluster {
     pub disk: Arc<NodeDisk>,
     pub wall: Arc<WallClock>,
     wall_offset: i64,
+    onlooker: Arc<Onlooker>,
     shared: Arc<Shared>,
 }
 
@@ -93,7 +100,9 @@ impl Cluster {
         let chance = Chance::new(plan.seed, "disk n1");
         let disk = simulator::<SimDisks>().add(NAME, plan.disk.clone(), chance);
         let host = network.add(NAME);
+        let onlooker = Arc::new(Onlooker::default());
         let life = Life {
+            onlooker: Arc::clone(&onlooker),
             plan: Arc::new(plan.clone()),
             time: time.clone(),
             network: Arc::clone(&network),
@@ -122,6 +131,7 @@ impl Cluster {
             disk,
             wall,
             wall_offset,
+            onlooker,
             shared,
         })
     }
@@ -183,6 +193,7 @@ impl Cluster {
         let lost = self.kill(Death::PowerLoss(unsynced));
         if lost && unsynced != Unsynced::Kept {
             self.state().observed.struck.power_lost = true;
+            self.onlooker.power_was_lost();
         }
         lost
     }
@@ -234,6 +245,27 @@ impl Cluster {
         let struck = &mut self.state().observed.struck;
         struck.rot = true;
         struck.journal_rot |= path.to_string_lossy().contains("journal");
+        self.onlooker.rot();
+    }
+
+    pub fn fail_reads(&self, reads: u32) {
+        self.state().observed.struck.reads_failed = true;
+        self.disk.medium().reads_fail = reads;
+    }
+
+    /// After a write or a sync has failed, the node must go down by itself: what its disk holds is
+    /// not known.
+    pub async fn must_have_halted(&self) {
+        if !self.disk.medium().has_failed() {
+            return;
+        }
+        until(&self.time, self.time.elapsed() + HALTED).await;
+        if self.disk.medium().has_failed() {
+            let (property, place) = ("goes-on", NAME.to_owned());
+            let sentence = "a write or a sync failed, and the node goes on".to_owned();
+            let violation = Violation { property, place, sentence };
+            self.state().observed.violations.push(violation);
+        }
     }
 
     /// A fault of this kind was carried out.
@@ -270,7 +302,12 @@ impl Cluster {
     /// What was seen from outside.
     pub fn observed(&self) -> Observed {
         let mut state = self.state();
-        let noted = std::mem::take(&mut state.observed);
+        let mut noted = std::mem::take(&mut state.observed);
+        let (violations, compared) = self.onlooker.take();
+        noted.violations.extend(violations);
+        if compared > 0 {
+            noted.faults.insert("states-compared", compared);
+        }
         let mut stuck = Vec::new();
         if let Some(reason) = state.reason.take() {
             stuck.push(format!("the node last went down by itself: {reason}"));
@@ -293,6 +330,7 @@ struct Life {
     host: HostId,
     disk: Arc<NodeDisk>,
     wall: Arc<WallClock>,
+    onlooker: Arc<Onlooker>,
     shared: Arc<Shared>,
 }
 
@@ -310,10 +348,19 @@ impl Life {
             seed,
         };
         async move {
-            let ended = match node::run(config(&self.plan), world).await {
-                Err(error) => format!("does not start: {error}"),
+            let witness = Arc::clone(&self.onlooker) as Arc<dyn Witness>;
+            let ended = match node::run_watched(config(&self.plan), world, witness).await {
+                Err(error) => {
+                    if tells_of_rot(&error) {
+                        self.blame_for_rot(&error.to_string());
+                    }
+                    format!("does not start: {error}")
+                }
                 Ok(running) => {
                     self.note("is ready");
+                    for rot in &running.report().rot {
+                        self.blame_for_rot(&rot.to_string());
+                    }
                     let mut stop = self.shared.stop.subscribe();
                     tokio::select! {
                         biased;
@@ -343,10 +390,34 @@ impl Life {
         }
     }
 
+    /// A disk that kept its promises is accused.
+    fn blame_for_rot(&self, sentence: &str) {
+        let mut state = self.shared.state.lock().expect("one thread");
+        if !state.observed.struck.rot {
+            let (property, place) = ("rot", NAME.to_owned());
+            let sentence = format!("nothing has rotted, and the node says: {sentence}");
+            state.observed.violations.push(Violation { property, place, sentence });
+        }
+    }
+
     fn note(&self, text: &str) {
         let numbers = [text.len() as u64, 0, 0];
         trace::event(self.time.elapsed(), Mark::Node, NAME, numbers, || text.to_owned());
     }
+}
+
+/// Whether the node blames the disk for what it finds there.
+const fn tells_of_rot(error: &NodeError) -> bool {
+    matches!(
+        error,
+        NodeError::Metadata(LogError::Rot(_))
+            | NodeError::Storage(
+                StorageError::JournalRot { .. }
+                    | StorageError::Damaged { .. }
+                    | StorageError::NotOurs { .. }
+                    | StorageError::Newer { .. }
+            )
+    )
 }
 
 /// Waits without keeping hold of the value, which would keep others from changing it.

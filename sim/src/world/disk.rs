@@ -120,6 +120,8 @@ impl NodeDisk {
         let mut medium = self.medium();
         medium.full = false;
         medium.sync_fails = false;
+        medium.write_fails = false;
+        medium.reads_fail = 0;
     }
 
     fn die(&self) {
@@ -150,6 +152,13 @@ impl NodeDisk {
         let numbers = [numbers[0] ^ (what.len() as u64) << 56, numbers[1], numbers[2]];
         trace::event(self.time.elapsed(), Mark::Disk, self.who, numbers, || {
             format!("{what} file {} at {} ({})", numbers[0] & 0xffff, numbers[1], numbers[2])
+        });
+    }
+
+    fn note_failure(&self, what: &'static str, file: FileId) {
+        let numbers = [what.len() as u64, file, 0];
+        trace::event(self.time.elapsed(), Mark::Fault, self.who, numbers, || {
+            format!("a {what} of file {file} fails")
         });
     }
 
@@ -309,8 +318,12 @@ impl Writing<'_> {
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        // Completed, or dead: then nothing happens.
-        let _ = self.complete();
+        // Completed, or dead: then nothing happens. Otherwise nobody would hear of a failure.
+        if let Ok(mut medium) = alive(&self.file.disk, self.file.incarnation) {
+            let fails = std::mem::take(&mut medium.write_fails);
+            let _ = medium.complete_write(self.key);
+            medium.write_fails = fails;
+        }
     }
 }
 
@@ -333,8 +346,11 @@ impl File for SimFile {
         Box::pin(async move {
             self.disk.spend(self.disk.model.read, false).await;
             let read = alive(&self.disk, self.incarnation)?.read(self.id, position, bytes);
-            self.disk.note("read", [self.id, position, read.len() as u64]);
-            Ok(read)
+            match &read {
+                Ok(read) => self.disk.note("read", [self.id, position, read.len() as u64]),
+                Err(_) => self.disk.note_failure("read", self.id),
+            }
+            read
         })
     }
 
@@ -348,9 +364,12 @@ impl File for SimFile {
             };
             let writing = Writing { file: self, key };
             self.disk.spend(self.disk.model.write, true).await;
-            writing.complete()?;
-            self.disk.note("write", [self.id, position, bytes]);
-            Ok(())
+            let written = writing.complete();
+            match &written {
+                Ok(()) => self.disk.note("write", [self.id, position, bytes]),
+                Err(_) => self.disk.note_failure("write", self.id),
+            }
+            written
         })
     }
 
@@ -387,13 +406,7 @@ impl File for SimFile {
             match synced {
                 Synced::Done => Ok(()),
                 Synced::Failed => {
-                    trace::event(
-                        self.disk.time.elapsed(),
-                        Mark::Fault,
-                        self.disk.who,
-                        [0; 3],
-                        || "a sync fails",
-                    );
+                    self.disk.note_failure("sync", self.id);
                     Err(io::Error::other("simulated: sync failed"))
                 }
             }

@@ -21,10 +21,8 @@ const LOOK: Duration = Duration::from_micros(50);
 /// All faults of the plan. Aborting it leaves what has begun to end by itself.
 pub async fn all(cluster: Arc<Cluster>, plan: Arc<Plan>) {
     let mut moments = Chance::new(plan.seed, "moments");
-    let during_sync = Between { low: Duration::ZERO, high: plan.disk.sync.high };
     for fault in &plan.faults {
-        let moment = moments.duration(during_sync);
-        let moment = moments.hit(BIASED).then_some(moment);
+        let moment = draw_moment(&mut moments, &plan);
         until(&cluster.time, fault.at).await;
         let number = fault.kind.name().len() as u64;
         trace::event(cluster.time.elapsed(), Mark::Fault, "n1", [number, 0, 0], || {
@@ -36,8 +34,15 @@ pub async fn all(cluster: Arc<Cluster>, plan: Arc<Plan>) {
     }
 }
 
+/// For how long a sync is to be under way when a crash strikes; `None`: no matter.
+pub(super) fn draw_moment(chance: &mut Chance, plan: &Plan) -> Option<Duration> {
+    let during_sync = Between { low: Duration::ZERO, high: plan.disk.sync.high };
+    let moment = chance.duration(during_sync);
+    chance.hit(BIASED).then_some(moment)
+}
+
 /// Waits until something is on its way to the disk, and then for the drawn part of a sync.
-async fn wait_for_moment(cluster: &Cluster, moment: Option<Duration>) {
+pub(super) async fn wait_for_moment(cluster: &Cluster, moment: Option<Duration>) {
     let Some(moment) = moment else { return };
     let patience = cluster.time.elapsed() + PATIENCE;
     while !cluster.disk.medium().is_syncing() && cluster.time.elapsed() < patience {
@@ -84,6 +89,14 @@ async fn one(cluster: Arc<Cluster>, kind: Kind, moment: Option<Duration>) {
         Kind::SyncFails(fault) => {
             cluster.expect_halt(fault.down);
             cluster.disk.medium().sync_fails = true;
+        }
+        Kind::WriteFails(fault) => {
+            cluster.expect_halt(fault.down);
+            cluster.disk.medium().write_fails = true;
+        }
+        Kind::ReadFails(fault) => {
+            cluster.expect_halt(fault.down);
+            cluster.fail_reads(fault.reads);
         }
         Kind::DiskFull(fault) => {
             cluster.expect_halt(fault.down);

@@ -16,7 +16,7 @@ use super::super::values;
 use super::super::writer::partitions;
 use super::{Scene, topic_name};
 use crate::chance::{Between, Chance};
-use crate::history::{Call, End, OperationId, Partition};
+use crate::history::{Call, Complaint, End, OperationId, Partition};
 use crate::plan::Codecs;
 
 /// Kafka's name for the start of a log.
@@ -122,11 +122,23 @@ async fn fetch(
                 .remove(&partition)
                 .ok_or_else(|| io::Error::other("a partition that nobody asked for"))?;
             let (end, answer) = judge(found, from);
+            if let Fetched::Failed(code) = answer {
+                complain_of_rot(scene, partition, code, &format!("operation {}", operation.0));
+            }
             scene.history().complete(operation, now, end);
             answers.push((partition, answer));
         }
     }
     Ok(answers)
+}
+
+/// A reader is told of a storage error only where the disk has changed or lost what it had.
+fn complain_of_rot(scene: &Scene, partition: Partition, code: i16, who: &str) {
+    if code == Code::KafkaStorageError.code() {
+        let name = Code::KafkaStorageError.name();
+        let sentence = format!("{who} was told {name}, and the disk had failed in nothing");
+        scene.history().complaints.push(Complaint { property: "rot", partition, sentence });
+    }
 }
 
 fn judge(found: PartitionData, from: i64) -> (End, Fetched) {
@@ -168,7 +180,10 @@ async fn earliest(scene: &Scene, link: &mut Link, partition: Partition) -> io::R
     let found = response.topics.first().and_then(|topic| topic.partitions.first());
     match found {
         Some(found) if found.error_code == 0 => Ok(found.offset),
-        Some(found) => Err(io::Error::other(format!("error {}", found.error_code))),
+        Some(found) => {
+            complain_of_rot(scene, partition, found.error_code, "whoever asked for the start");
+            Err(io::Error::other(format!("error {}", found.error_code)))
+        }
         None => Err(io::Error::other("an empty response")),
     }
 }

@@ -1,0 +1,211 @@
+//! Watches the node's logs, and compares each state that recovery rebuilds with the life before:
+//! it must be what was done last, or one that a crash may have left of what was under way.
+//!
+//! And the snapshots that machines write down on the way must be what the log's batches say.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard};
+
+use quorate_core::id::{PartitionId, WriteId};
+use quorate_core::partition::interface::{Flush, LogOp};
+use quorate_core::partition::{Recovered, SegmentInfo};
+use quorate_core::segment::frame::FrameHeader;
+use quorate_node::witness::Witness;
+
+use crate::check::Violation;
+
+/// See the file's comment. It outlives the node's lives.
+#[derive(Debug, Default)]
+pub struct Onlooker(Mutex<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    logs: BTreeMap<PartitionId, Lived>,
+    violations: Vec<Violation>,
+    compared: u64,
+}
+
+/// A log as it was lived.
+#[derive(Debug)]
+struct Lived {
+    /// What was done.
+    state: Recovered,
+    /// What is under way.
+    wanted: VecDeque<(WriteId, LogOp)>,
+    flush: Flush,
+    /// What was done may be lost, within the promise: the next recovery says what is there.
+    unsure: bool,
+}
+
+impl Onlooker {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().expect("one thread")
+    }
+
+    /// Unsynced bytes were lost: what only was in memory may be gone.
+    pub fn power_was_lost(&self) {
+        for lived in self.seen().logs.values_mut() {
+            lived.unsure |= lived.flush == Flush::Replicated;
+        }
+    }
+
+    /// Durable bytes were changed.
+    pub fn rot(&self) {
+        self.seen().logs.values_mut().for_each(|lived| lived.unsure = true);
+    }
+
+    /// What was wrong, and how many states were compared.
+    pub fn take(&self) -> (Vec<Violation>, u64) {
+        let mut seen = self.seen();
+        (std::mem::take(&mut seen.violations), std::mem::take(&mut seen.compared))
+    }
+}
+
+impl Seen {
+    fn blame(&mut self, partition: PartitionId, sentence: String) {
+        let (property, place) = ("rebuilt-state", partition.to_string());
+        self.violations.push(Violation { property, place, sentence });
+    }
+}
+
+impl Witness for Onlooker {
+    fn opened(&self, partition: PartitionId, recovered: &Recovered) {
+        let mut seen = self.seen();
+        let before = seen.logs.remove(&partition);
+        let wrong = match &before {
+            None if difference(recovered, &Recovered::default()).is_none() => None,
+            None => Some(format!("a new log is not empty: {}", brief(recovered))),
+            Some(lived) if lived.unsure => None,
+            Some(lived) => {
+                seen.compared += 1;
+                compare(partition, lived, recovered)
+            }
+        };
+        if let Some(wrong) = wrong {
+            seen.blame(partition, wrong);
+        }
+        let flush = before.map_or(Flush::Durable, |lived| lived.flush);
+        let (state, wanted) = (recovered.clone(), VecDeque::new());
+        seen.logs.insert(partition, Lived { state, wanted, flush, unsure: false });
+    }
+
+    fn wants(&self, partition: PartitionId, write: WriteId, op: &LogOp, flush: Flush) {
+        if let Some(lived) = self.seen().logs.get_mut(&partition) {
+            lived.flush = flush;
+            // Storage decides where another leader's log parts from this one.
+            lived.unsure |= matches!(op, LogOp::TruncateTo { .. } | LogOp::ResetTo { .. });
+            lived.wanted.push_back((write, op.clone()));
+        }
+    }
+
+    fn written(&self, partition: PartitionId, through: WriteId) {
+        let mut seen = self.seen();
+        let mut wrong = None;
+        if let Some(lived) = seen.logs.get_mut(&partition) {
+            while lived.wanted.front().is_some_and(|(write, _)| *write <= through) {
+                let Some((_, op)) = lived.wanted.pop_front() else { break };
+                apply(&mut lived.state, partition, &op);
+                if !lived.unsure {
+                    wrong = wrong.or_else(|| told_wrongly(&lived.state, &op));
+                }
+            }
+        }
+        if let Some(wrong) = wrong {
+            seen.blame(partition, wrong);
+        }
+    }
+
+    fn dropped(&self, partition: PartitionId) {
+        self.seen().logs.remove(&partition);
+    }
+}
+
+/// One step of the fold.
+fn apply(state: &mut Recovered, partition: PartitionId, op: &LogOp) {
+    match op {
+        LogOp::Append { batch, levels } => {
+            let bytes = FrameHeader::of(partition, batch, *levels).frame_bytes();
+            // A batch that does not follow shows in the comparison.
+            let _ = state.apply(batch.header(), bytes);
+        }
+        LogOp::Roll { base, .. } => {
+            let _ = state.roll(*base);
+        }
+        LogOp::DeleteBefore { offset } => state.delete_before(*offset),
+        LogOp::TruncateTo { .. } | LogOp::ResetTo { .. } | LogOp::Checkpoint { .. } => {}
+    }
+}
+
+/// Whether the machine's own snapshot differs from the fold.
+fn told_wrongly(state: &Recovered, op: &LogOp) -> Option<String> {
+    let (LogOp::Roll { snapshot, .. } | LogOp::Checkpoint { snapshot }) = op else { return None };
+    match Recovered::from_snapshot(snapshot) {
+        Err(error) => Some(format!("a snapshot cannot be read: {error}")),
+        Ok(told) => difference(&told, state)
+            .map(|difference| format!("a snapshot is not what the batches say: {difference}")),
+    }
+}
+
+/// Of what was under way, batches and new segments may be there up to any of them. Deletions may be
+/// too, or not, by themselves: they stand in the journal only.
+fn compare(partition: PartitionId, lived: &Lived, rebuilt: &Recovered) -> Option<String> {
+    let is_deletion = |op: &LogOp| matches!(op, LogOp::DeleteBefore { .. });
+    let deletions = lived.wanted.iter().filter(|(_, op)| is_deletion(op)).count();
+    let others = lived.wanted.len() - deletions;
+    let mut nearest = None;
+    for other in 0..=others {
+        for deletion in 0..=deletions {
+            let mut state = lived.state.clone();
+            let mut left = (other, deletion);
+            for (_, op) in &lived.wanted {
+                let left = if is_deletion(op) { &mut left.1 } else { &mut left.0 };
+                if *left > 0 {
+                    *left -= 1;
+                    apply(&mut state, partition, op);
+                }
+            }
+            let difference = difference(rebuilt, &state)?;
+            if nearest.is_none() || state.end == rebuilt.end {
+                nearest = Some(difference);
+            }
+        }
+    }
+    nearest.map(|difference| format!("what was rebuilt is not what was lived: {difference}"))
+}
+
+/// The first part in which the states differ.
+fn difference(rebuilt: &Recovered, lived: &Recovered) -> Option<String> {
+    let differ = |what: &str, rebuilt: &dyn std::fmt::Debug, lived: &dyn std::fmt::Debug| {
+        Some(format!("{what} {rebuilt:?}, not {lived:?}"))
+    };
+    if rebuilt.end != lived.end {
+        differ("the end is", &rebuilt.end, &lived.end)
+    } else if rebuilt.log_start != lived.log_start {
+        differ("the start is", &rebuilt.log_start, &lived.log_start)
+    } else if segments(rebuilt) != segments(lived) {
+        differ("the segments are", &rebuilt.segments, &lived.segments)
+    } else if rebuilt.leader_epochs != lived.leader_epochs {
+        differ("the leader epochs are", &rebuilt.leader_epochs, &lived.leader_epochs)
+    } else if rebuilt.producers != lived.producers {
+        differ("the producers are", &rebuilt.producers, &lived.producers)
+    } else if rebuilt.max_timestamp != lived.max_timestamp
+        || rebuilt.append_time != lived.append_time
+    {
+        let times = |state: &Recovered| (state.max_timestamp, state.append_time);
+        differ("the largest timestamps are", &times(rebuilt), &times(lived))
+    } else {
+        None
+    }
+}
+
+/// Whether the file of a log's very first segment is there before anything is in it is all one.
+fn segments(state: &Recovered) -> &[SegmentInfo] {
+    match &state.segments[..] {
+        [only] if *only == SegmentInfo::new(state.end) => &[],
+        segments => segments,
+    }
+}
+
+fn brief(state: &Recovered) -> String {
+    format!("{}..{} in {} segments", state.log_start, state.end, state.segments.len())
+}
