@@ -68,14 +68,8 @@ pub(super) async fn start(
     let address = advertised(&config, local);
     let (halt, metrics, news) = (Arc::default(), Arc::new(Metrics::default()), Arc::default());
     let wall_clock = timekeeper::at_start(&config.clock, report.believed, world.clock.now());
-    let machinery = Machinery {
-        config: &config,
-        world: &world,
-        storage: &storage,
-        lanes: &lanes,
-        witness: witness.as_ref(),
-    };
-    let shards = machinery.shards(&mut rng, wall_clock, &halt, &metrics, &news);
+    let machinery = Machinery { config: &config, world: &world, storage: &storage, lanes: &lanes };
+    let shards = machinery.shards(&mut rng, wall_clock, witness, &halt, &metrics, &news);
     let node = Arc::new(Node {
         id,
         cluster: cluster_name(report.identity.cluster),
@@ -186,7 +180,6 @@ struct Machinery<'a> {
     world: &'a World,
     storage: &'a Storage,
     lanes: &'a Lanes,
-    witness: Option<&'a Arc<dyn Witness>>,
 }
 
 impl Machinery<'_> {
@@ -194,6 +187,7 @@ impl Machinery<'_> {
         &self,
         rng: &mut Rng,
         wall_clock: WallClock,
+        witness: Option<Arc<dyn Witness>>,
         halt: &Arc<Halt>,
         metrics: &Arc<Metrics>,
         news: &Arc<News>,
@@ -209,7 +203,7 @@ impl Machinery<'_> {
                 lane: self.lanes.lane(index),
                 committed: Arc::new(move |records| news.tell(records)),
                 halt: Arc::clone(halt),
-                witness: self.witness.cloned(),
+                witness: witness.clone(),
                 metrics: Arc::clone(metrics),
                 batch_max: self.config.node.shard_batch_max,
             };
