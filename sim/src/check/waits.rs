@@ -98,6 +98,8 @@ fn disturbance(fault: &Fault) -> Option<(Duration, Duration)> {
         Kind::DiskSlow(fault) => fault.during + seconds(15),
         Kind::DiskStuck(fault) => fault.during + seconds(5),
         Kind::SyncFails(fault) => fault.down + seconds(15),
+        // The write, or the read, that fails may come long after.
+        Kind::ReadFails(_) | Kind::WriteFails(_) => seconds(3600),
         Kind::DiskFull(fault) => fault.during + fault.down + seconds(15),
         // What cannot be read is told at once; but nobody knows when it is found.
         Kind::BitFlip(_) => seconds(3600),
