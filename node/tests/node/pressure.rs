@@ -17,11 +17,11 @@ use crate::still::{MemoryNetwork, settle, still};
 
 const BATCH: usize = 500_000;
 
-async fn fill(network: &MemoryNetwork, batches: usize) {
+async fn fill(network: &MemoryNetwork, topic: &str, batches: usize) {
     let mut raw = Raw::over(network.open());
-    raw.ask(9, &metadata("large")).await;
+    raw.ask(9, &metadata(topic)).await;
     for _ in 0..batches {
-        let filled = raw.ask(9, &produce_request("large", -1, &vec![b'x'; BATCH])).await;
+        let filled = raw.ask(9, &produce_request(topic, -1, &vec![b'x'; BATCH])).await;
         assert_eq!(filled.responses[0].partition_responses[0].error_code, 0);
     }
 }
@@ -44,7 +44,7 @@ async fn serve_others(network: &MemoryNetwork, value: &[u8]) {
 async fn readers_that_do_not_read_hold_nothing_that_others_need() {
     let settings = [("request.answer_memory_max", "4MiB"), ("fetch.bytes_max", "2MiB")];
     let (node, network, _clock) = still(&settings).await;
-    fill(&network, 8).await;
+    fill(&network, "large", 8).await;
     // Ten times what there is memory for. Each is answered: it has the beginning of its frame.
     let mut readers = Vec::new();
     for number in 0..40 {
@@ -76,6 +76,28 @@ async fn readers_that_do_not_read_hold_nothing_that_others_need() {
     }
     assert_eq!(node.memory_held().1, 0);
     assert_eq!(node.metrics().connections_given_up.value(), 0);
+}
+
+/// A batch larger than its partition's share is lent memory for itself. What is read behind it once
+/// went by the larger loan that it had given up, so an answer could hold 48 times what it was lent.
+#[tokio::test]
+async fn an_answer_holds_no_more_than_it_was_lent() {
+    let settings = [("request.answer_memory_max", "64MiB"), ("fetch.bytes_max", "8MiB")];
+    let (_node, network, _clock) = still(&settings).await;
+    fill(&network, "large", 1).await;
+    fill(&network, "more", 8).await;
+    let mut request = fetch_request("large", 0);
+    request.topics[0].partitions[0].partition_max_bytes = 1;
+    request.topics.extend(fetch_request("more", 0).topics);
+    request.topics[1].partitions[0].partition_max_bytes = 8 << 20;
+    request.max_bytes = 8 << 20;
+    let mut raw = Raw::over(network.open());
+    let read = raw.ask(11, &request).await;
+    let partitions = read.responses.iter().flat_map(|topic| &topic.partitions);
+    let bytes: Vec<usize> =
+        partitions.map(|found| found.records.as_ref().map_or(0, |records| records.len())).collect();
+    let whole_batch = 1_048_588;
+    assert!(bytes[0] > BATCH && bytes.iter().sum::<usize>() <= whole_batch, "{bytes:?}");
 }
 
 #[tokio::test]

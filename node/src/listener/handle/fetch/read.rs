@@ -182,7 +182,9 @@ async fn read(
     };
     let mut next = wanted.from;
     let mut source = None;
-    let room = terms.bytes_max.saturating_sub(pass.bytes).min(wanted.bytes_max);
+    // By what is lent now: a loan for one whole batch may have taken the place of a larger one.
+    let lent = loan.as_ref().map_or(0, Loan::bytes).min(terms.bytes_max);
+    let room = lent.saturating_sub(pass.bytes).min(wanted.bytes_max);
     // The first batch of an answer goes out whatever its size, or a reader would never pass it.
     let at_least_one = pass.bytes == 0;
     if wanted.from < up_to && (room > 0 || at_least_one) {
