@@ -283,9 +283,11 @@ impl Output {
 
     /// Reads the first of what was forgotten, which is next to be sent.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), String>> {
-        if self.reading.is_none() {
-            // Nobody holds memory while waiting for more.
+        // Nobody holds memory while waiting for more, nor what is answered meanwhile.
+        if self.reading.is_none() || !self.lendings.is_empty() {
             self.give_back();
+        }
+        if self.reading.is_none() {
             let Some(Piece::Later(later)) = self.pieces.front() else { return Poll::Ready(Ok(())) };
             self.reading = Some(later.again.read(later.from, later.skip + later.len));
         }

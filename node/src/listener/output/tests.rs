@@ -113,6 +113,39 @@ async fn what_was_forgotten_arrives_as_it_would_have() {
     assert!(forgotten > 10_000, "{forgotten}");
 }
 
+/// A log whose disk never answers.
+struct Stuck;
+
+impl Again for Stuck {
+    fn read(&self, _: Offset, _: usize) -> Reading {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn who_waits_for_the_log_keeps_nothing_that_is_answered_meanwhile() {
+    let pools = AnswerPools::new(4 << 20);
+    let (near, _far) = tokio::io::duplex(1 << 20);
+    let mut stream: Box<dyn Stream> = Box::new(near);
+    let mut output = Output::default();
+    for _ in 0..2 {
+        let chunks = vec![Bytes::from(vec![7; 10 * BAIT_BYTES])];
+        let records = std::iter::once(0..chunks[0].len()).collect();
+        let source = Source { again: Arc::new(Stuck), steps: vec![(0, Offset::ZERO)] };
+        let loan = pools.take_whole(10 * BAIT_BYTES).await;
+        output.push(Encoded { chunks, records }, Some(Lent { loan, sources: vec![source] }));
+        output.give_back();
+        let context = &mut Context::from_waker(Waker::noop());
+        while output.poll_send(&mut *stream, context).is_ready() {}
+        assert!(output.is_reading());
+        let loan = pools.take_whole(10 * BAIT_BYTES).await;
+        let plain = Encoded { chunks: vec![Bytes::from(vec![7; 99])], records: Vec::new() };
+        output.push(plain, Some(Lent { loan, sources: Vec::new() }));
+        assert!(output.poll_send(&mut *stream, context).is_pending());
+        assert_eq!(pools.taken(), 0);
+    }
+}
+
 #[tokio::test]
 async fn who_rests_longest_is_asked_first_and_memory_comes_back() {
     let pools = AnswerPools::new(4 << 20);
