@@ -452,6 +452,10 @@ impl Writer {
             self.completions.write_failed(partition, first);
         }
         self.refuse_after(group.after);
+        // The system tells an error once: the sync of a checkpoint may say that all is well with
+        // pages that are lost, and its marks would make the journal's copy superfluous.
+        self.checkpoint = None;
+        self.segments.syncing = None;
         // With these go the answers to those who wait for files to be unlinked.
         self.leaving.clear();
         self.segments.leaving.clear();
