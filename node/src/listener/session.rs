@@ -498,7 +498,9 @@ impl Session {
         if self.output.pending() > 0 && !self.output.is_reading() {
             sooner(&mut first, self.sending.deadline(limits.send_timeout), End::SlowReader);
         }
+        // Who closes does not read any more: that is not the sender's fault.
         let mid_frame = self.frames.buffered() > 0
+            && self.closing.is_none()
             && self.granting.is_none()
             && !matches!(self.frames.wants(), Ok(Wants::Frame));
         if mid_frame {

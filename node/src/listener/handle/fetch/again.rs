@@ -58,15 +58,18 @@ impl Again for LogAgain {
             let gone = |why: &dyn std::fmt::Display| {
                 format!("the records of an answer cannot be read again: {why}")
             };
-            let up_to = log.view().high_watermark;
+            let view = log.view();
+            let up_to = view.high_watermark;
+            // A batch that reaches across the log's start is asked for by a record that is left.
+            let asked = from.max(view.log_start);
             let mut loan = node.answers.take(bytes.min(PART_BYTES_MAX)).await;
             let mut room = loan.bytes().min(bytes);
-            let mut found = log.reader.read(from, up_to, room, false).await;
+            let mut found = log.reader.read(asked, up_to, room, false).await;
             if found.as_ref().is_ok_and(Vec::is_empty) {
                 drop(loan);
                 loan = node.answers.take_whole(batch_bytes_max).await;
                 room = room.min(loan.bytes());
-                found = log.reader.read(from, up_to, room, true).await;
+                found = log.reader.read(asked, up_to, room, true).await;
             }
             let batches = found.map_err(|error| gone(&error))?;
             match (batches.first(), batches.last()) {
