@@ -17,6 +17,8 @@ use crate::stopwatch::{Stopwatch, retry, wall_milliseconds};
 use crate::wire::{Connection, batch};
 
 const TOPIC: &str = "killed";
+/// Rounds in a row that may end before anything was acknowledged.
+const IDLE_MAX: u32 = 3;
 
 /// How the load looks.
 #[derive(Debug, Clone, Copy)]
@@ -85,7 +87,7 @@ pub fn run(recipe: &Recipe, load: Load, progress: impl Fn(&str)) -> io::Result<R
     let mut broker = recipe.start(limit)?;
     Connection::open(recipe.address)?.create_topic(TOPIC, load.partitions, &[])?;
     let ids = AtomicU64::new(0);
-    let mut verified = BTreeMap::new();
+    let (mut verified, mut idle) = (BTreeMap::new(), 0);
     for round in 1..=load.rounds {
         let until = Duration::from_millis(150 + u64::from(round) * 7919 % 900);
         let acknowledged = load_until_killed(broker, recipe.address, load, &ids, until)?;
@@ -97,6 +99,12 @@ pub fn run(recipe: &Recipe, load: Load, progress: impl Fn(&str)) -> io::Result<R
         report.rounds = round;
         report.acknowledged += acknowledged.iter().map(|a| a.count.unsigned_abs()).sum::<u64>();
         verify(recipe.address, load, &acknowledged, &mut verified, &mut report)?;
+        idle = if acknowledged.is_empty() { idle + 1 } else { 0 };
+        if idle == IDLE_MAX {
+            // Kills of a node that takes nothing prove nothing; a full disk did so once.
+            let sentence = format!("nothing was acknowledged in {IDLE_MAX} rounds to {round}");
+            report.violations.push(sentence);
+        }
         if round % 10 == 0 || !report.violations.is_empty() {
             progress(&format!("{round} kills, {} acknowledged", report.acknowledged));
         }
