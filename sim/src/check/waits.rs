@@ -13,6 +13,8 @@ use crate::plan::Plan;
 
 /// Fetches that wait less than this cannot be told from slow ones.
 const WAIT_MIN: Duration = Duration::from_millis(200);
+/// From the last stop to the first operation of the last reading, at most.
+const CLOSING: Duration = Duration::from_secs(5);
 
 pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
     let wait = evidence.plan.workload.wait;
@@ -20,7 +22,7 @@ pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
         return;
     }
     let disturbed: Vec<(Duration, Duration)> =
-        evidence.plan.faults.iter().filter_map(disturbance).collect();
+        evidence.plan.faults.iter().filter_map(disturbance).chain(closing(evidence)).collect();
     let mut by_partition: BTreeMap<Partition, Vec<Reading<'_>>> = BTreeMap::new();
     for reading in evidence.reads() {
         by_partition.entry(reading.partition).or_default().push(reading);
@@ -45,6 +47,13 @@ pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
             }
         }
     }
+}
+
+/// The stop or the power loss that the last reading follows, which no plan names: what was known
+/// before may be lost by it, and the node has to start.
+fn closing(evidence: &Evidence<'_>) -> Option<(Duration, Duration)> {
+    let first = evidence.history.operations.get(evidence.history.last_phase?)?;
+    Some((first.invoked.as_duration().saturating_sub(CLOSING), Duration::MAX))
 }
 
 /// What was known of the end of a partition, and since when; both rise.
