@@ -61,6 +61,12 @@ pub enum Synced {
 }
 
 impl Medium {
+    /// Frees what the disk holds. Nobody uses it any more.
+    pub fn discard(&mut self) {
+        self.files.clear();
+        self.in_flight.clear();
+    }
+
     pub fn new(chance: Chance, capacity: u64) -> Self {
         Self {
             names: Names::default(),

@@ -91,6 +91,8 @@ async fn simulate(plan: Arc<Plan>) -> Observed {
     observed.history = actors.history.lock().expect("one thread").clone();
     observed.simulated = time.elapsed();
     note_end(&observed, finished);
+    clients.abort();
+    cluster.discard().await;
     observed
 }
 

@@ -136,6 +136,14 @@ impl Cluster {
         })
     }
 
+    /// The run is over. A task that sleeps is held by the timer that will wake it, and holds the
+    /// timers itself: what the node has in memory and on its disk would never be freed.
+    pub async fn discard(&self) {
+        self.handle.kill(self.node);
+        until(&self.time, self.time.elapsed() + Duration::from_millis(1)).await;
+        self.disk.medium().discard();
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().expect("one thread")
     }
