@@ -170,10 +170,7 @@ def ledger(suite, title, introduction):
     columns = {}
     for broker in ("kafka", "quorate"):
         file = RESULTS / f"{suite}.{broker}.json"
-        results = json.loads(file.read_text()) if file.exists() else {}
-        # librdkafka says `0103` of a test or `0103_transactions`, as it fares.
-        short = suite == "librdkafka"
-        columns[broker] = {name[:4] if short else name: told for name, told in results.items()}
+        columns[broker] = json.loads(file.read_text()) if file.exists() else {}
     before = told_before(HERE / f"{suite}.md")
     names = list(dict.fromkeys([*columns["kafka"], *columns["quorate"]] or before))
     lines = [f"# {title}", "", *introduction, "",
@@ -183,10 +180,12 @@ def ledger(suite, title, introduction):
         theirs, their_why = verdict(suite, name, columns["kafka"])
         ours, our_why = verdict(suite, name, columns["quorate"])
         # A broker that was not run on this machine keeps what was told of it.
-        if name in before and not columns["kafka"]:
-            theirs, their_why = before[name][0], None
-        if name in before and not columns["quorate"]:
-            ours, our_why = before[name][1], before[name][2]
+        # librdkafka says `0103` of a test or `0103_transactions`, as it fares.
+        known = before.get(name) or before.get(name[:4])
+        if known and not columns["kafka"]:
+            theirs, their_why = known[0], None
+        if known and not columns["quorate"]:
+            ours, our_why = known[1], known[2]
         smoke = " (smoke)" if suite == "librdkafka" and name[:4] in SMOKE else ""
         for broker, word in (("kafka", theirs), ("quorate", ours)):
             for group in [broker] + ([broker + " smoke"] if smoke else []):
