@@ -9,6 +9,7 @@ mod configs;
 mod decommission;
 mod election;
 mod features;
+mod forwarded;
 mod in_sync;
 pub mod interface;
 mod nodes;

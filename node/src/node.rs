@@ -21,6 +21,7 @@ use quorate_net::clock::Clock;
 
 use crate::catalog::Catalog;
 use crate::config::{ConfigError, NodeConfig};
+use crate::controller_client::ControllerClient;
 use crate::driver::ask::{ShardClient, Stopped};
 use crate::halt::Halt;
 use crate::listener::handle::fetch::sessions::FetchSessions;
@@ -43,6 +44,7 @@ pub(crate) struct Node {
     pub(crate) catalog: Arc<Catalog>,
     /// The controller's is the first.
     pub(crate) shards: Vec<ShardClient>,
+    pub(crate) controller: ControllerClient,
     pub(crate) storage: Arc<Storage>,
     /// Memory for answers with records.
     pub(crate) answers: AnswerPools,

@@ -7,6 +7,8 @@ mod partitions;
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 pub use self::limits::Limits;
 pub use self::nodes::{
     FeatureUpdate, Heartbeat, NodeStatus, RegisterNode, Retreat, SetDuty, Standing,
@@ -20,10 +22,8 @@ use crate::id::{RequestId, TopicId};
 use crate::metadata::Record;
 use crate::own_log;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Input {
-    /// The metadata log, which holds its truth.
-    Log(own_log::Input),
     /// A node says that it is there, before it serves anything.
     RegisterNode(RegisterNode),
     /// A node is still there.
@@ -89,6 +89,9 @@ pub enum Input {
         request: RequestId,
     },
     Tick,
+    /// The metadata log, which holds its truth. Never forwarded, so it stands behind all that is.
+    #[serde(skip)]
+    Log(own_log::Input),
 }
 
 impl Input {
@@ -115,7 +118,7 @@ impl Input {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewTopic {
     pub name: String,
     /// `None` (Kafka's -1) for the default.
@@ -129,13 +132,13 @@ pub struct NewTopic {
 }
 
 /// Kafka names topics both ways.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TopicName {
     Name(String),
     Id(TopicId),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MorePartitions {
     pub topic: String,
     /// How many there shall be in all.
@@ -144,21 +147,21 @@ pub struct MorePartitions {
     pub assignments: Vec<Vec<NodeId>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlterConfig {
     pub resource: Resource,
     pub change: ConfigChange,
 }
 
 /// What clients can configure.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Resource {
     Topic(String),
     /// `None`: all nodes.
     Node(Option<NodeId>),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConfigChange {
     /// AlterConfigs: these and nothing else.
     Replace(Vec<(String, Option<String>)>),
@@ -166,7 +169,7 @@ pub enum ConfigChange {
     Edit(Vec<(String, ConfigOp)>),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConfigOp {
     Set(Option<String>),
     Delete,
@@ -189,7 +192,7 @@ pub enum Effect {
 }
 
 /// Answers stand in the order of the request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     NodeRegistered {
         node_epoch: NodeEpoch,
@@ -216,7 +219,7 @@ pub enum Outcome {
     Refused(Problem),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreatedTopic {
     /// `TopicId::NONE` where the request only asked whether it would work.
     pub id: TopicId,
@@ -226,14 +229,14 @@ pub struct CreatedTopic {
     pub configs: BTreeMap<String, String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeletedTopic {
     pub id: TopicId,
     pub name: String,
 }
 
 /// Why not, with a sentence for the human. `net` maps the kind to Kafka's error code.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     pub kind: ProblemKind,
     pub message: String,
@@ -245,7 +248,7 @@ impl Problem {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ProblemKind {
     /// `COORDINATOR_LOAD_IN_PROGRESS`-like; to admin clients `NOT_CONTROLLER`: try again.
     Loading,

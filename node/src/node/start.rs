@@ -12,9 +12,7 @@ use quorate_core::partition::interface::{Assignment, PartitionConfig};
 use quorate_core::partition::retention::WallClock;
 use quorate_core::rng::Rng;
 use quorate_core::shard::Shard;
-use quorate_core::shard::interface::{
-    Input as ShardInput, Limits, Open, Outcome as ShardOutcome, Role,
-};
+use quorate_core::shard::interface::{Limits, Open, Role};
 use quorate_core::{group, partition};
 use quorate_net::transport::Listener;
 
@@ -24,7 +22,8 @@ use crate::catalog::Catalog;
 use crate::catalog::keeper::{Keeper, News};
 use crate::catalog::log::LogHandle;
 use crate::config::{NodeConfig, split_address};
-use crate::driver::ask::{ShardClient, Withdrawal};
+use crate::controller_client::{ControllerClient, PATIENCE};
+use crate::driver::ask::ShardClient;
 use crate::driver::lane::Lanes;
 use crate::driver::{self, Command, Surroundings};
 use crate::halt::Halt;
@@ -44,7 +43,7 @@ use crate::timekeeper::{self, Timekeeper};
 use crate::witness::Witness;
 use crate::world::World;
 
-/// How long the controller is given before it is asked again whether it has read its log.
+/// The wait before a controller that has no room for a registration is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(2);
 
 pub(super) async fn start(
@@ -70,6 +69,7 @@ pub(super) async fn start(
     let wall_clock = timekeeper::at_start(&config.clock, report.believed, world.clock.now());
     let machinery = Machinery { config: &config, world: &world, storage: &storage, lanes: &lanes };
     let shards = machinery.shards(&mut rng, wall_clock, witness, &halt, &metrics, &news);
+    let controller = ControllerClient::new(shards[0].clone(), Arc::clone(&world.clock));
     let node = Arc::new(Node {
         id,
         cluster: cluster_name(report.identity.cluster),
@@ -77,6 +77,7 @@ pub(super) async fn start(
         clock: Arc::clone(&world.clock),
         catalog: Arc::new(Catalog::default()),
         shards,
+        controller,
         storage,
         answers: AnswerPools::new(config.request.answer_memory_max),
         unpacking: Unpacking::new(
@@ -294,14 +295,12 @@ async fn join(node: &Arc<Node>, incarnation: u64) -> Result<(), NodeError> {
         rack: node.config.node.rack.clone(),
         ..RegisterNode::default()
     };
+    let input = |request| Input::RegisterNode(RegisterNode { request, ..register.clone() });
     loop {
-        let register = register.clone();
-        let input = |request| {
-            ShardInput::Controller(Input::RegisterNode(RegisterNode { request, ..register }))
-        };
-        match node.shards[0].ask(Withdrawal::Never, input).await?.await? {
-            ShardOutcome::Controller(Outcome::NodeRegistered { .. }) => break,
-            ShardOutcome::Controller(Outcome::Refused(problem)) => match problem.kind {
+        let until = node.clock.now().monotonic + PATIENCE;
+        match node.controller.ask(until, input).await? {
+            Outcome::NodeRegistered { .. } => break,
+            Outcome::Refused(problem) => match problem.kind {
                 ProblemKind::Loading | ProblemKind::NotAvailable | ProblemKind::Busy => {
                     node.clock.sleep(ASK_AGAIN).await;
                 }

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{DirectoryId, NodeEpoch, NodeId, PartitionId, RequestId};
 use crate::metadata::{Address, Duty, FeatureRange, Roles, Wish};
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisterNode {
     pub request: RequestId,
     pub node: NodeId,
@@ -26,7 +28,7 @@ pub struct RegisterNode {
     pub rotten: Vec<PartitionId>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
     pub request: RequestId,
     pub node: NodeId,
@@ -38,7 +40,7 @@ pub struct Heartbeat {
 }
 
 /// How a node stands, as its heartbeat is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
     /// It leads nothing and is in sync with nothing yet.
     pub fenced: bool,
@@ -48,7 +50,7 @@ pub struct Standing {
     pub leads: usize,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetDuty {
     pub request: RequestId,
     pub node: NodeId,
@@ -56,7 +58,7 @@ pub struct SetDuty {
 }
 
 /// A node, and what is left to do on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStatus {
     pub node: NodeId,
     pub epoch: NodeEpoch,
@@ -78,7 +80,7 @@ pub struct NodeStatus {
 }
 
 /// Why a node's replicas move to other nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Retreat {
     /// Humans want it to leave.
     Decommissioned,
@@ -96,7 +98,7 @@ impl fmt::Display for Retreat {
 }
 
 /// One change of a feature's level. KIP-584.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeatureUpdate {
     pub feature: String,
     /// 0: do not use it.

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, PartitionId, RequestId};
 
 /// The proposals of one leader, for any number of partitions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeInSync {
     pub request: RequestId,
     /// The leader.
@@ -14,7 +16,7 @@ pub struct ChangeInSync {
     pub changes: Vec<InSyncChange>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InSyncChange {
     pub partition: PartitionId,
     pub leader_epoch: LeaderEpoch,
@@ -25,7 +27,7 @@ pub struct InSyncChange {
 }
 
 /// Why the replicas in sync stay as they are. Kafka's AlterPartition errors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum InSyncRefusal {
     /// `NOT_CONTROLLER`: the leader has seen newer decisions than this controller, so that its word
     /// is worth nothing. Ask the next one. KAFKA-14154.
@@ -56,7 +58,7 @@ impl fmt::Display for InSyncRefusal {
 }
 
 /// A partition as clients name it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PartitionName {
     pub topic: String,
     pub index: i32,
@@ -68,7 +70,7 @@ impl fmt::Display for PartitionName {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reassign {
     pub partition: PartitionName,
     /// Who shall keep a copy, the preferred leader first. `None` takes a running reassignment back.
@@ -76,7 +78,7 @@ pub struct Reassign {
 }
 
 /// A reassignment that runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reassignment {
     pub partition: PartitionName,
     pub replicas: Vec<NodeId>,
@@ -84,7 +86,7 @@ pub struct Reassignment {
     pub removing: Vec<NodeId>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ElectLeaders {
     pub request: RequestId,
     pub election: Election,
@@ -93,7 +95,7 @@ pub struct ElectLeaders {
 }
 
 /// KIP-460.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Election {
     /// The first of the replicas, if it is in sync.
     Preferred,

@@ -21,8 +21,8 @@ use quorate_net::kafka::messages::{
 use quorate_net::wire::Text;
 
 use super::repeated::once;
-use super::topics::ask;
 use crate::config::NodeConfig;
+use crate::controller_client::PATIENCE;
 use crate::driver::ask::Stopped;
 use crate::node::Node;
 
@@ -303,12 +303,13 @@ async fn alter(
 ) -> Result<Vec<Altered>, Stopped> {
     let resources: Vec<AlterConfig> =
         asked.iter().filter_map(|asked| asked.change.as_ref().ok().cloned()).collect();
-    let count = resources.len();
-    let outcome =
-        ask(node, |request| Input::AlterConfigs { request, resources, validate_only }).await?;
+    let until = node.clock.now().monotonic + PATIENCE;
+    let input =
+        |request| Input::AlterConfigs { request, resources: resources.clone(), validate_only };
+    let outcome = node.controller.ask(until, input).await?;
     let mut done: Vec<Result<(), Problem>> = match outcome {
         Outcome::ConfigsAltered(rows) => rows.into_iter().map(|(_, done)| done).collect(),
-        Outcome::Refused(problem) => vec![Err(problem); count],
+        Outcome::Refused(problem) => vec![Err(problem); resources.len()],
         other => unreachable!("configurations are altered, not {other:?}"),
     };
     done.reverse();

@@ -9,7 +9,7 @@ use quorate_net::kafka::error::Code;
 use quorate_net::kafka::messages::{InitProducerIdRequest, InitProducerIdResponse};
 use tokio::sync::Mutex;
 
-use super::topics::ask;
+use crate::controller_client::PATIENCE;
 use crate::driver::ask::Stopped;
 use crate::node::Node;
 
@@ -32,8 +32,9 @@ pub(crate) async fn init(
     let mut block = node.producer_ids.block.lock().await;
     if block.0 >= block.1 {
         let node_id = node.id;
-        let outcome =
-            ask(node, |request| Input::AllocateProducerIds { request, node: node_id }).await?;
+        let until = node.clock.now().monotonic + PATIENCE;
+        let input = |request| Input::AllocateProducerIds { request, node: node_id };
+        let outcome = node.controller.ask(until, input).await?;
         match outcome {
             Outcome::ProducerIds { first, end } => *block = (first.0, end.0),
             Outcome::Refused(problem) => {

@@ -7,9 +7,8 @@ use futures_util::future::{Either, select};
 use quorate_core::controller::interface::{
     CreatedTopic, Input, MorePartitions, NewTopic, Outcome, Problem, TopicName,
 };
-use quorate_core::id::{NodeId, RequestId, TopicId};
+use quorate_core::id::{NodeId, TopicId};
 use quorate_core::metadata::config::{TOPIC_SETTINGS, TopicConfigs};
-use quorate_core::shard::interface::{Input as ShardInput, Outcome as ShardOutcome};
 use quorate_core::time::Instant;
 use quorate_net::kafka::error::Code;
 use quorate_net::kafka::messages::create_partitions::{
@@ -27,26 +26,11 @@ use quorate_net::wire::Text;
 
 use super::configs::{SOURCE_DEFAULT, SOURCE_TOPIC};
 use crate::catalog::{OFFSETS_TOPIC, State, Topic};
-use crate::driver::ask::{Stopped, Withdrawal};
+use crate::driver::ask::Stopped;
 use crate::node::Node;
 
 /// The first version of DeleteTopics that may name topics by their ids. KIP-516.
 const DELETE_BY_ID: i16 = 6;
-
-/// Asks the controller. What it decided stands in the log by then.
-pub(super) async fn ask(
-    node: &Node,
-    input: impl FnOnce(RequestId) -> Input,
-) -> Result<Outcome, Stopped> {
-    let controller = &node.shards[0];
-    let asked = controller
-        .ask(Withdrawal::Controller, |request| ShardInput::Controller(input(request)))
-        .await?;
-    match asked.await? {
-        ShardOutcome::Controller(outcome) => Ok(outcome),
-        other => unreachable!("the controller answers as itself, not with {other:?}"),
-    }
-}
 
 /// Waits until this node serves what was decided, or the client's patience is over.
 async fn served(node: &Node, until: Instant, holds: impl Fn(&State) -> bool) -> bool {
@@ -71,12 +55,12 @@ pub(crate) async fn create_one(
         (None, Vec::new())
     };
     let topic = NewTopic { name: name.to_owned(), partitions, configs, ..NewTopic::default() };
-    let outcome = ask(node, |request| Input::CreateTopics {
-        request,
-        topics: vec![topic],
-        validate_only: false,
-    })
-    .await?;
+    let until = node.clock.now().monotonic + node.config.request.produce_wait_max;
+    let input = |request| {
+        let topics = vec![topic.clone()];
+        Input::CreateTopics { request, topics, validate_only: false }
+    };
+    let outcome = node.controller.ask(until, input).await?;
     let code = match outcome {
         Outcome::TopicsCreated(mut created) => match created.pop() {
             Some((_, Err(problem))) => Code::from(problem.kind),
@@ -94,7 +78,6 @@ pub(crate) async fn create_one(
         }
         other => return Ok(Err(other)),
     }
-    let until = node.clock.now().monotonic + node.config.request.produce_wait_max;
     served(node, until, |state| state.topic_named(name).is_some()).await;
     Ok(node.catalog.topic_named(name).ok_or(Code::LeaderNotAvailable))
 }
@@ -108,8 +91,8 @@ pub(crate) async fn create_topics(
     let validate_only = request.validate_only;
     let names: Vec<Text> = request.topics.iter().map(|topic| topic.name.clone()).collect();
     let (topics, problems) = new_topics(request.topics);
-    let outcome =
-        ask(node, |request| Input::CreateTopics { request, topics, validate_only }).await?;
+    let input = |request| Input::CreateTopics { request, topics: topics.clone(), validate_only };
+    let outcome = node.controller.ask(until, input).await?;
     let mut created = match outcome {
         Outcome::TopicsCreated(created) => created,
         Outcome::Refused(problem) => {
@@ -218,30 +201,29 @@ pub(crate) async fn delete_topics(
         let names = request.topic_names.iter().map(|name| TopicName::Name(name.to_string()));
         (names.collect(), Vec::new())
     };
-    let asked = topics.clone();
-    let mut responses: Vec<DeletableTopicResult> =
-        match ask(node, |request| Input::DeleteTopics { request, topics }).await? {
-            Outcome::TopicsDeleted(deleted) => {
-                let gone: Vec<TopicId> = deleted
-                    .iter()
-                    .filter_map(|(_, done)| done.as_ref().ok().map(|topic| topic.id))
-                    .collect();
-                served(node, until, |state| gone.iter().all(|id| state.topic(*id).is_none())).await;
-                let rows = deleted.into_iter().map(|(name, done)| match done {
-                    Ok(topic) => DeletableTopicResult {
-                        name: Some(topic.name.into()),
-                        topic_id: topic.id,
-                        ..DeletableTopicResult::default()
-                    },
-                    Err(problem) => delete_failure(name, &problem),
-                });
-                rows.collect()
-            }
-            Outcome::Refused(problem) => {
-                asked.into_iter().map(|name| delete_failure(name, &problem)).collect()
-            }
-            other => unreachable!("topics are deleted, not {other:?}"),
-        };
+    let input = |request| Input::DeleteTopics { request, topics: topics.clone() };
+    let mut responses: Vec<DeletableTopicResult> = match node.controller.ask(until, input).await? {
+        Outcome::TopicsDeleted(deleted) => {
+            let gone: Vec<TopicId> = deleted
+                .iter()
+                .filter_map(|(_, done)| done.as_ref().ok().map(|topic| topic.id))
+                .collect();
+            served(node, until, |state| gone.iter().all(|id| state.topic(*id).is_none())).await;
+            let rows = deleted.into_iter().map(|(name, done)| match done {
+                Ok(topic) => DeletableTopicResult {
+                    name: Some(topic.name.into()),
+                    topic_id: topic.id,
+                    ..DeletableTopicResult::default()
+                },
+                Err(problem) => delete_failure(name, &problem),
+            });
+            rows.collect()
+        }
+        Outcome::Refused(problem) => {
+            topics.into_iter().map(|name| delete_failure(name, &problem)).collect()
+        }
+        other => unreachable!("topics are deleted, not {other:?}"),
+    };
     responses.extend(unclear);
     Ok(DeleteTopicsResponse { responses, ..DeleteTopicsResponse::default() })
 }
@@ -289,19 +271,19 @@ pub(crate) async fn create_partitions(
         + node.patience(request.timeout_ms, node.config.request.produce_wait_max);
     let validate_only = request.validate_only;
     let topics: Vec<MorePartitions> = request.topics.into_iter().map(more_partitions).collect();
-    let asked = topics.clone();
-    let outcome =
-        ask(node, |request| Input::CreatePartitions { request, topics, validate_only }).await?;
+    let input =
+        |request| Input::CreatePartitions { request, topics: topics.clone(), validate_only };
+    let outcome = node.controller.ask(until, input).await?;
     let results = match outcome {
         Outcome::PartitionsCreated(results) => results,
         Outcome::Refused(problem) => {
-            let all = asked.iter().map(|more| (more.topic.clone(), Err(problem.clone())));
+            let all = topics.iter().map(|more| (more.topic.clone(), Err(problem.clone())));
             all.collect()
         }
         other => unreachable!("partitions are created, not {other:?}"),
     };
     if !validate_only {
-        let grown: Vec<(&str, usize)> = asked
+        let grown: Vec<(&str, usize)> = topics
             .iter()
             .zip(&results)
             .filter(|(_, (_, done))| done.is_ok())
