@@ -26,17 +26,15 @@ use std::fmt;
 use self::interface::{Effect, Input, Limits, Outcome, Problem, ProblemKind};
 use self::replace::Moves;
 use self::sessions::{Due, Sessions};
-use crate::batch::{Batch, BatchBuilder, Codec, Records};
+use crate::batch::{Batch, BatchBuilder, Codec};
 use crate::id::{NodeId, ProducerId, RequestId};
 use crate::machine::Machine;
+use crate::metadata::payload::records_of;
 use crate::metadata::{Image, Record};
 use crate::own_log::{self, AppendId};
 use crate::rng::Rng;
 use crate::time::{Instant, Now, Timestamp};
 use crate::{mutant, reached};
-
-/// A batch of the metadata log is never larger when decompressed: ours are not compressed.
-const BATCH_BYTES_MAX: usize = 256 << 20;
 
 /// The controller of a cluster.
 #[derive(Clone, Debug)]
@@ -387,24 +385,6 @@ const fn may_drain(record: &Record) -> bool {
             | Record::NodeWished { .. }
             | Record::NodeDutySet { .. }
     )
-}
-
-/// The records in a batch of the metadata log.
-///
-/// # Errors
-///
-/// Why this build cannot read them.
-pub fn records_of(batch: &Batch) -> Result<Vec<Record>, String> {
-    let bytes = batch.uncompressed(BATCH_BYTES_MAX).map_err(|error| error.to_string())?;
-    let mut records = Vec::new();
-    for found in Records::new(&bytes, batch.header().record_count()) {
-        let found = found.map_err(|error| error.to_string())?;
-        let offset = batch.offset_of(&found);
-        let record = Record::decode(found.value.unwrap_or_default());
-        let named = |error| format!("record {offset} of the metadata log: {error}");
-        records.push(record.map_err(named)?);
-    }
-    Ok(records)
 }
 
 impl Machine for Controller {

@@ -3,7 +3,9 @@
 mod assignment;
 pub mod config;
 mod node;
+pub mod payload;
 pub mod record;
+mod records;
 pub mod topic;
 
 use std::collections::BTreeMap;
@@ -172,6 +174,9 @@ impl Image {
             }
             Record::FeatureLevelSet { feature, level } => {
                 self.features.insert(feature.clone(), *level);
+            }
+            Record::NodeEpochsGiven { next } => {
+                self.next_node_epoch = self.next_node_epoch.max(*next);
             }
             Record::NodeRegistered(_)
             | Record::NodeFenced { .. }

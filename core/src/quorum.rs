@@ -28,8 +28,8 @@ use self::disk::Disk;
 use self::follower::Following;
 use self::founding::Answers;
 use self::interface::{
-    Body, Configuration, Effect, Entry, HaltReason, HardState, Index, Input, Limits, LogOp, Member,
-    Message, Outcome, Position, Recovered, Refusal, Role, Setup, Snapshot, Term,
+    Body, ClusterId, Configuration, Effect, Entry, HaltReason, HardState, Index, Input, Limits,
+    LogOp, Member, Message, Outcome, Position, Recovered, Refusal, Role, Setup, Snapshot, Term,
 };
 use self::leader::Leader;
 use self::log::Log;
@@ -120,6 +120,11 @@ impl Quorum {
     /// Who votes, as far as this node knows; nobody before there is a cluster.
     pub fn configuration(&self) -> Option<&Configuration> {
         self.log.configuration()
+    }
+
+    /// Whose member this is; nobody's before a cluster is founded or joined.
+    pub const fn cluster(&self) -> Option<ClusterId> {
+        self.hard.cluster
     }
 
     pub const fn term(&self) -> Term {
@@ -418,7 +423,9 @@ impl Machine for Quorum {
 
     fn step(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
         if self.is_halted {
-            refuse_input(&input, Refusal::Storage, effects);
+            if let Some(request) = input.request() {
+                refuse(request, Refusal::Storage, effects);
+            }
             return;
         }
         if self.told.is_none() {
@@ -467,14 +474,4 @@ impl Machine for Quorum {
 
 fn refuse(request: RequestId, refusal: Refusal, effects: &mut Vec<Effect>) {
     effects.push(Effect::Reply { request, outcome: Outcome::Refused(refusal) });
-}
-
-fn refuse_input(input: &Input, refusal: Refusal, effects: &mut Vec<Effect>) {
-    match input {
-        Input::Propose { request, .. }
-        | Input::Read { request }
-        | Input::Change { request, .. }
-        | Input::Transfer { request, .. } => refuse(*request, refusal, effects),
-        _ => {}
-    }
 }

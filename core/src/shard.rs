@@ -7,12 +7,14 @@
 
 pub mod interface;
 mod route;
+pub mod seat;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
-use self::interface::{Effect, Input, Limits, Open, Outcome, Role};
+use self::interface::{Effect, Input, Limits, Open, OpenSeat, Outcome, Role};
 use self::route::{Keeper, Key, Work};
+use self::seat::Seat;
 use crate::batch::Batch;
 use crate::controller::Controller;
 use crate::group::Groups;
@@ -36,6 +38,8 @@ pub struct Shard {
     /// By the index of their partition of `__consumer_offsets`.
     groups: BTreeMap<i32, (PartitionId, Groups)>,
     controller: Option<Controller>,
+    /// The node's place in the quorum, if this is the shard that has it.
+    seat: Option<Box<Seat>>,
     /// When each machine wants to be ticked: an index over `planned`.
     deadlines: BTreeSet<(Instant, Key)>,
     planned: BTreeMap<Key, Instant>,
@@ -72,6 +76,7 @@ impl Shard {
             partitions: BTreeMap::new(),
             groups: BTreeMap::new(),
             controller: None,
+            seat: None,
             deadlines: BTreeSet::new(),
             planned: BTreeMap::new(),
             internal: BTreeMap::new(),
@@ -97,7 +102,19 @@ impl Shard {
     }
 
     pub fn controller(&self) -> Option<&Controller> {
-        self.controller.as_ref()
+        self.seat.as_ref().map(|seat| seat.controller()).or(self.controller.as_ref())
+    }
+
+    pub fn seat(&self) -> Option<&Seat> {
+        self.seat.as_deref()
+    }
+
+    fn on_open_seat(&mut self, open: OpenSeat) {
+        assert!(self.seat.is_none(), "this node has taken its seat already");
+        let limits = self.limits.controller.clone();
+        self.seat = Some(Box::new(Seat::new(open, limits, &mut self.rng)));
+        // The first step begins everything.
+        self.work.push_back(Work::Seat(seat::Input::Tick));
     }
 
     fn on_open(&mut self, open: Open) {
@@ -181,6 +198,7 @@ impl Shard {
                 Key::Partition(partition) => Work::Partition(partition, Replica::TICK),
                 Key::Group(coordinator) => Work::Group(coordinator, Groups::TICK),
                 Key::Controller => Work::Controller(Controller::TICK),
+                Key::Seat => Work::Seat(seat::Input::Tick),
             });
         }
     }
@@ -219,6 +237,14 @@ impl Machine for Shard {
         match input {
             Input::Open(open) => self.on_open(*open),
             Input::Drop { partition } => self.on_drop(partition, effects),
+            Input::OpenSeat(open) => self.on_open_seat(*open),
+            Input::Quorum(input) => self.work.push_back(Work::Seat(seat::Input::Quorum(input))),
+            Input::Controller(input) if self.seat.is_some() => {
+                self.work.push_back(Work::Seat(seat::Input::Controller(input)));
+            }
+            Input::Partition { partition: PartitionId::METADATA, input } if self.seat.is_some() => {
+                self.work.push_back(Work::Seat(seat::Input::Log(input)));
+            }
             Input::Partition { partition, input } => {
                 self.work.push_back(Work::Partition(partition, input));
             }
@@ -253,6 +279,10 @@ impl Machine for Shard {
         }
         if let Some(controller) = &self.controller {
             controller.check();
+        }
+        if let Some(seat) = &self.seat {
+            seat.check();
+            assert_eq!(self.planned.get(&Key::Seat).copied(), seat.deadline(), "the seat");
         }
         assert_eq!(self.planned.len(), self.deadlines.len());
         assert!(self.work.is_empty(), "a step leaves no work");

@@ -9,17 +9,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use quorate_core::batch::Batch;
+use quorate_core::controller::Controller;
 use quorate_core::controller::interface::{
     AlterConfig, ChangeInSync, ConfigChange, ConfigOp, Effect, ElectLeaders, Election, Heartbeat,
     InSyncChange, InSyncRefusal, Input, Limits, NewTopic, Outcome, PartitionName, Reassign,
     RegisterNode, Resource, SetDuty,
 };
-use quorate_core::controller::{Controller, records_of};
+
 use quorate_core::id::{
     DirectoryId, LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, PartitionId, RequestId,
 };
 use quorate_core::machine::Machine;
 use quorate_core::metadata::config::TopicConfigs;
+use quorate_core::metadata::payload::records_of;
 use quorate_core::metadata::{Duty, Image, Wish};
 use quorate_core::own_log::{self, AppendId, Input as Log};
 use quorate_core::partition::interface::{Assignment, Flush};
@@ -542,8 +544,11 @@ fn walk(seed: u64, steps: usize) {
         world.start(node);
         world.take_append();
     }
-    for _ in 0..steps {
+    for step in 0..steps {
         world.act();
+        if step % 16 == 0 {
+            truth::check_records(world.controller.image());
+        }
     }
     while world.in_flight.is_some() {
         world.take_append();

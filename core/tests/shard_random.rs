@@ -191,7 +191,12 @@ impl Walk {
                 }
                 Effect::Publish { .. } | Effect::Replay { .. } => {}
                 Effect::Halt { reason, .. } => panic!("{reason:?}"),
-                Effect::Send { .. } | Effect::ReadLog { .. } | Effect::Propose { .. } => {
+                Effect::Send { .. }
+                | Effect::ReadLog { .. }
+                | Effect::Propose { .. }
+                | Effect::Restored(_)
+                | Effect::SendQuorum { .. }
+                | Effect::QuorumRole { .. } => {
                     panic!("one replica has nobody to turn to: {effect:?}")
                 }
             }

@@ -12,7 +12,7 @@ use quorate_core::id::{
 };
 use quorate_core::metadata::{
     Address, ConfigResource, Duty, FeatureRange, Image, Placement, Record, Registration, Roles,
-    Wish,
+    Wish, payload,
 };
 use quorate_core::partition::Recovered;
 use quorate_core::partition::interface::Limits;
@@ -137,6 +137,7 @@ fn records() -> Vec<(Record, &'static str)> {
         "020b0401",
         "020c04fb5802",
         "020d016604",
+        "020efb5802",
     ];
     records[1].0 = Record::NodeRegistered(registration);
     records.extend([
@@ -147,6 +148,7 @@ fn records() -> Vec<(Record, &'static str)> {
         (Record::NodeDutySet { node, duty: Duty::Maintenance }, ""),
         (Record::NodeUnregistered { node, epoch }, ""),
         (Record::FeatureLevelSet { feature: text("f"), level: 2 }, ""),
+        (Record::NodeEpochsGiven { next: epoch }, ""),
     ]);
     assert_eq!(records.len(), bytes.len());
     records.into_iter().map(|(record, _)| record).zip(bytes).collect()
@@ -200,6 +202,33 @@ fn records_that_are_told_twice_change_nothing() {
     assert_eq!(once, twice);
     assert_eq!(once.topics_count(), 0);
     assert_eq!((once.cluster(), once.next_producer_id()), (Some("abc"), ProducerId(2000)));
+}
+
+#[test]
+fn an_image_is_what_its_records_add_up_to() {
+    let mut image = Image::default();
+    assert_eq!(image.to_records(), []);
+    for (record, _) in records() {
+        image.apply(&record);
+        let told = image.to_records();
+        let mut rebuilt = Image::default();
+        told.iter().for_each(|record| rebuilt.apply(record));
+        assert_eq!(rebuilt, image, "after {record:?}");
+        let data = payload::snapshot_data(&told, Timestamp(1));
+        assert_eq!(payload::records_in(&data), Ok(told));
+    }
+}
+
+#[test]
+fn data_that_are_no_records_are_refused() {
+    let told = records().into_iter().map(|(record, _)| record).collect::<Vec<_>>();
+    let data = payload::snapshot_data(&told, Timestamp(1));
+    for cut in 1..data.len() {
+        assert!(payload::records_in(&data.slice(..cut)).is_err(), "cut at {cut}");
+    }
+    let mut rotten = data.to_vec();
+    *rotten.last_mut().expect("a byte") ^= 1;
+    assert!(payload::records_in(&Bytes::from(rotten)).is_err());
 }
 
 #[test]

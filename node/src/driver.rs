@@ -265,6 +265,9 @@ impl Driver {
                 Effect::Halt { partition, reason } => {
                     self.around.halt.halt(&format!("partition {partition}: {reason:?}"));
                 }
+                Effect::Restored(_) | Effect::SendQuorum { .. } | Effect::QuorumRole { .. } => {
+                    unreachable!("nobody has taken a seat in this shard")
+                }
                 // A node gives each partition one replica, itself: there is nobody to send to, to
                 // read for, or to agree with. They are performed once nodes know one another.
                 Effect::Send { partition, .. }

@@ -80,6 +80,10 @@ pub enum Record {
         feature: String,
         level: i16,
     },
+    /// Epochs below `next` were given to nodes, perhaps to some that are gone since.
+    NodeEpochsGiven {
+        next: NodeEpoch,
+    },
 }
 
 /// One life of a node, as it told it.

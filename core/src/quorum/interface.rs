@@ -71,6 +71,25 @@ pub enum Input {
     Tick,
 }
 
+impl Input {
+    /// Who waits for an answer to this input.
+    pub fn request(&self) -> Option<RequestId> {
+        match self {
+            Self::Propose { request, .. }
+            | Self::Read { request }
+            | Self::Change { request, .. }
+            | Self::Transfer { request, .. } => Some(*request),
+            Self::Resign
+            | Self::SnapshotTaken { .. }
+            | Self::Cancelled { .. }
+            | Self::Received(_)
+            | Self::Persisted { .. }
+            | Self::PersistFailed { .. }
+            | Self::Tick => None,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// It follows the log already, and lacks little.

@@ -9,7 +9,8 @@ use crate::partition::Recovered;
 use crate::partition::interface::{
     Assignment, Flush, HaltReason, InSyncChange, LogOp, Message, PartitionConfig, ReadView,
 };
-use crate::{controller, group, partition};
+use crate::quorum::interface::ClusterId;
+use crate::{controller, group, partition, quorum};
 
 /// Request ids from here on are the shard's own; those of drivers stay below.
 pub const INTERNAL_REQUESTS: u64 = 1 << 63;
@@ -64,6 +65,13 @@ pub enum Input {
         coordinator: i32,
         input: group::interface::Input,
     },
+    /// This node takes its seat in the quorum that keeps the metadata: once, in the shard whose
+    /// `PartitionId::METADATA` it is. Its log then takes `Written`, `WriteFailed` and `Close`.
+    OpenSeat(Box<OpenSeat>),
+    /// What other nodes say, and what is asked of the quorum: `Received`, `Read`, `Change`,
+    /// `Transfer`, `Resign` and `Cancelled`. Refused with `NotLeader` where there is no seat.
+    Quorum(quorum::interface::Input),
+    /// Refused with `NotAvailable` where this node does not lead the quorum.
     Controller(controller::interface::Input),
     /// The node is registered: every partition here, and each opened later, is told.
     Registered {
@@ -81,6 +89,19 @@ pub struct Open {
     pub assignment: Assignment,
 }
 
+/// A seat in the quorum, as it was left when the node last stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenSeat {
+    pub setup: quorum::interface::Setup,
+    /// The metadata log as storage recovered it.
+    pub log: Recovered,
+    /// What its batches add up to: `quorum_log::Fold`.
+    pub recovered: quorum::interface::Recovered,
+    pub limits: quorum::interface::Limits,
+    /// A segment of the metadata log is closed before it grows larger.
+    pub segment_bytes_max: u64,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Do this to the partition's log; tell it `Written` or `WriteFailed`.
@@ -89,9 +110,17 @@ pub enum Effect {
     Reply { request: RequestId, outcome: Outcome },
     /// What readers of the partition may see has changed.
     Publish { partition: PartitionId, view: ReadView },
-    /// These metadata records are true from now on, in this order. After a `Replay` of the
-    /// metadata log they begin with its first.
+    /// These records of the metadata are true from now on, in this order: a majority has them on
+    /// its disks, and this node on its own. They follow those of the last `Committed` or
+    /// `Restored`; the first ones of a shard's life are the first of all.
     Committed(Vec<Record>),
+    /// The metadata is what these records add up to, whatever was said before.
+    Restored(Vec<Record>),
+    /// To the seat of node `to`. May be lost.
+    SendQuorum { to: NodeId, message: quorum::interface::Message },
+    /// What this node is in the quorum, whenever that changes; and whose quorum it is, once
+    /// there is a cluster. What it was `Committed` before it leads comes before.
+    QuorumRole { role: quorum::interface::Role, cluster: Option<ClusterId> },
     /// Read the log from its start to its end and feed it as `Replayed`, then `ReplayEnded`.
     Replay { partition: PartitionId },
     /// This node must not go on: its disk lies.
@@ -110,4 +139,5 @@ pub enum Outcome {
     Partition(partition::interface::Outcome),
     Group(group::interface::Outcome),
     Controller(controller::interface::Outcome),
+    Quorum(quorum::interface::Outcome),
 }

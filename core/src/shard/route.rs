@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::interface::{Effect, INTERNAL_REQUESTS, Outcome, Role};
-use super::{Shard, Slot};
+use super::{Shard, Slot, seat};
 use crate::batch::Levels;
 use crate::controller::interface::{Problem, ProblemKind};
 use crate::id::{PartitionId, RequestId};
@@ -15,6 +15,7 @@ use crate::{controller, group, own_log, partition, reached};
 /// A machine of the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
+    Seat,
     Controller,
     Group(i32),
     Partition(PartitionId),
@@ -26,6 +27,7 @@ pub(super) enum Work {
     Partition(PartitionId, partition::interface::Input),
     Group(i32, group::interface::Input),
     Controller(controller::interface::Input),
+    Seat(seat::Input),
     /// The coordinator's partition is gone, and it has said so to everybody.
     Forget(i32),
 }
@@ -66,6 +68,7 @@ impl Shard {
             Work::Partition(partition, input) => self.run_partition(now, partition, input, effects),
             Work::Group(coordinator, input) => self.run_group(now, coordinator, input, effects),
             Work::Controller(input) => self.run_controller(now, input, effects),
+            Work::Seat(input) => self.run_seat(now, input, effects),
             Work::Forget(coordinator) => {
                 self.groups.remove(&coordinator);
                 self.plan(Key::Group(coordinator), None);
@@ -218,6 +221,16 @@ impl Shard {
             }
         }
         self.group_effects = asked;
+    }
+
+    fn run_seat(&mut self, now: Now, input: seat::Input, effects: &mut Vec<Effect>) {
+        let Some(seat) = &mut self.seat else {
+            input.refuse(effects);
+            return;
+        };
+        seat.step(now, input, effects);
+        let deadline = seat.deadline();
+        self.plan(Key::Seat, deadline);
     }
 
     fn run_controller(

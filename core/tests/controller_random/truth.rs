@@ -100,3 +100,10 @@ fn check_shape(image: &Image, id: PartitionId, partition: &Assignment) {
         assert!(live, "{node} is in sync and fenced: {id} {partition:?}");
     }
 }
+
+/// An image tells everything that matters of how it came to be.
+pub(crate) fn check_records(image: &Image) {
+    let mut rebuilt = Image::default();
+    image.to_records().iter().for_each(|record| rebuilt.apply(record));
+    assert_eq!(rebuilt, *image, "an image is what its records add up to");
+}

@@ -9,13 +9,14 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use quorate_core::batch::{Batch, BatchBuilder, Codec};
+use quorate_core::controller::Controller;
 use quorate_core::controller::interface::{
     AlterConfig, ConfigChange, ConfigOp, Effect, Input, Limits, MorePartitions, NewTopic, Resource,
     TopicName,
 };
-use quorate_core::controller::{Controller, records_of};
 use quorate_core::id::{LeaderEpoch, NodeId, RequestId};
 use quorate_core::machine::Machine;
+use quorate_core::metadata::payload::records_of;
 use quorate_core::own_log::{self, AppendId, Input as Log};
 use quorate_core::time::{Instant, Now, Timestamp};
 

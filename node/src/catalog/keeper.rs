@@ -299,6 +299,7 @@ const fn topic_of(record: &Record) -> Option<TopicId> {
         | Record::NodeDutySet { .. }
         | Record::NodeUnregistered { .. }
         | Record::FeatureLevelSet { .. }
+        | Record::NodeEpochsGiven { .. }
         | Record::ProducerIdsAllocated { .. } => None,
     }
 }

@@ -255,10 +255,17 @@ impl CoreNode {
             }
             Effect::Halt { reason, .. } => self.halted = Some(format!("{reason:?}")),
             // Each partition has one replica here.
-            Effect::Send { .. } | Effect::ReadLog { .. } | Effect::Propose { .. } => {
+            Effect::Send { .. }
+            | Effect::ReadLog { .. }
+            | Effect::Propose { .. }
+            | Effect::SendQuorum { .. } => {
                 unreachable!("one node, and it speaks to another: {effect:?}")
             }
-            Effect::Reply { .. } | Effect::Committed(_) | Effect::Replay { .. } => {}
+            Effect::Reply { .. }
+            | Effect::Committed(_)
+            | Effect::Restored(_)
+            | Effect::QuorumRole { .. }
+            | Effect::Replay { .. } => {}
         }
     }
 

@@ -76,6 +76,7 @@ pub(crate) fn show_record(record: &Record, names: &mut Names) -> String {
         Record::NodeDutySet { node, duty } => format!("node {node} shall {duty:?}"),
         Record::NodeUnregistered { node, epoch } => format!("unregister {node} e{epoch}"),
         Record::FeatureLevelSet { feature, level } => format!("feature {feature}={level}"),
+        Record::NodeEpochsGiven { next } => format!("epochs next=e{next}"),
     }
 }
 
