@@ -7,6 +7,7 @@
 pub mod draw;
 pub mod text;
 
+use std::ops::Range;
 use std::time::Duration;
 
 use text::{Fields, Item, Line, TextError, Value};
@@ -179,6 +180,10 @@ plan_item! {
         undated: Ratio = Ratio::NEVER,
         /// A producer begins with this sequence number: a node that does not know it takes any.
         first_sequence: i32 = 0,
+        /// Writers and readers beside the others that leave connections, batches, sequence numbers
+        /// and retries to our client library.
+        library_writers: u32 = 0,
+        library_readers: u32 = 0,
     }
 }
 
@@ -230,6 +235,18 @@ impl Plan {
             }
         }
         parts.whole().map_err(TextError)
+    }
+
+    /// The number of the client that sets up and reads everything at the end.
+    pub const fn last_client(&self) -> u32 {
+        self.workload.writers + self.workload.readers
+    }
+
+    /// The numbers of the clients that use our library, those that write and those that read.
+    pub const fn library_clients(&self) -> (Range<u32>, Range<u32>) {
+        let first = self.last_client() + 1;
+        let readers = first + self.workload.library_writers;
+        (first..readers, readers..readers + self.workload.library_readers)
     }
 
     /// How many partitions all topics have together.

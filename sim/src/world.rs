@@ -31,7 +31,7 @@ use crate::run::Observed;
 use crate::trace::{self, Mark};
 use crate::workload::clients::reading::{read, read_everything};
 use crate::workload::clients::setup::create_topics;
-use crate::workload::clients::{Scene, Stage, write};
+use crate::workload::clients::{Scene, Stage, library, write};
 
 /// Runs a plan on this thread, which must be a fresh one.
 pub fn run(plan: &Plan) -> Observed {
@@ -133,9 +133,9 @@ impl Actors {
     /// Creates the topics, then writes and reads. Returns those who go on doing so when the writers
     /// have shown that all works.
     async fn work(self) -> Vec<JoinHandle<()>> {
-        let (writers, readers) = (self.plan.workload.writers, self.plan.workload.readers);
-        create_topics(&self.scene(writers + readers), writers + readers).await;
-        let read: Vec<JoinHandle<()>> = (writers..writers + readers)
+        let (writers, last) = (self.plan.workload.writers, self.plan.last_client());
+        create_topics(&self.scene(last), last).await;
+        let read: Vec<JoinHandle<()>> = (writers..last)
             .map(|client| spawn_client(client, read(self.scene(client), client)))
             .collect();
         let mut clients = read;
@@ -143,6 +143,18 @@ impl Actors {
         for client in 0..writers {
             let (proven, proof) = oneshot::channel();
             clients.push(spawn_client(client, write(self.scene(client), client, proven)));
+            proofs.push(proof);
+        }
+        let (writers, readers) = self.plan.library_clients();
+        for client in writers {
+            let (proven, proof) = oneshot::channel();
+            let life = library::write(self.scene(client), client, proven);
+            clients.push(spawn_client(client, life));
+            proofs.push(proof);
+        }
+        for client in readers {
+            let (proven, proof) = oneshot::channel();
+            clients.push(spawn_client(client, library::read(self.scene(client), client, proven)));
             proofs.push(proof);
         }
         for proof in proofs {
@@ -168,7 +180,7 @@ impl Actors {
         for client in working {
             client.await.expect("a client ends");
         }
-        let client = self.plan.workload.writers + self.plan.workload.readers;
+        let client = self.plan.last_client();
         self.history.lock().expect("one thread").begin_last_phase();
         let rot = self.cluster.struck().rot;
         read_everything(&self.scene(client), client, rot).await;

@@ -3,20 +3,28 @@
 
 use std::process::Command;
 
-/// What it printed to standard error.
-fn passes(arguments: &[&str]) -> String {
+/// What it printed to standard output and to standard error.
+fn prints(arguments: &[&str]) -> (String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_quorate-sim")).args(arguments).output();
     let output = output.expect("the simulator runs");
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}\n{text}\n{errors}");
-    errors.into_owned()
+    (text.into_owned(), errors.into_owned())
+}
+
+fn passes(arguments: &[&str]) -> String {
+    prints(arguments).1
 }
 
 #[test]
 fn a_few_lives_in_both_worlds() {
     passes(&["campaign", "--seeds", "0..20", "--world", "cores"]);
-    passes(&["campaign", "--seeds", "0..20"]);
+    let (said, _) = prints(&["campaign", "--seeds", "0..20"]);
+    // Our own client library is among those who write and read.
+    for mark in ["the-library-appends", "the-library-reads", "the-library-does-not-know"] {
+        assert!(said.contains(mark), "{mark}\n{said}");
+    }
     passes(&["run", "--seed", "7", "--twice"]);
     passes(&["corpus"]);
     let said = passes(&["run", "--seed", "7", "-vv"]);

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
+use tracing::Instrument as _;
 
 use crate::connection::Frames;
 use crate::transport::{Stream, write_chunks};
@@ -81,7 +82,8 @@ impl Connection {
     pub(crate) fn start(stream: Box<dyn Stream>, answer_bytes_max: usize) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let shared = Arc::new(Shared::default());
-        tokio::spawn(run(stream, receiver, Arc::clone(&shared), answer_bytes_max));
+        let life = run(stream, receiver, Arc::clone(&shared), answer_bytes_max);
+        tokio::spawn(life.in_current_span());
         Self { queue: sender, shared }
     }
 

@@ -51,6 +51,7 @@ pub struct PartitionBatches {
     /// Records of the first batch below this were consumed before.
     pub from: Offset,
     pub batches: Vec<Batch>,
+    pub log_start: Offset,
     pub high_watermark: Offset,
 }
 
@@ -336,6 +337,7 @@ impl Consumer {
                 partition: place.1,
                 from,
                 batches: fetched.batches,
+                log_start: fetched.log_start,
                 high_watermark: fetched.high_watermark,
             };
             assigned.next = Position::Offset(ready.next());

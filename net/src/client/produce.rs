@@ -21,6 +21,7 @@ use quorate_core::id::{Offset, ProducerEpoch, ProducerId, TopicId};
 use quorate_core::partition::interface::Acks;
 use quorate_core::time::{Instant, Timestamp};
 use tokio::sync::{Notify, Semaphore, oneshot};
+use tracing::Instrument as _;
 
 use self::part::Part;
 use self::queue::{Answer, Drained, Queues, Settled};
@@ -211,7 +212,7 @@ impl Client {
             room: Semaphore::new(config.buffer_bytes_max),
             config,
         });
-        tokio::spawn(run(Arc::clone(&shared)));
+        tokio::spawn(run(Arc::clone(&shared)).in_current_span());
         Ok(Producer { shared })
     }
 }
@@ -233,7 +234,9 @@ impl Producer {
             None => {
                 let create = shared.config.create_topics;
                 let attempt = || client.topic_once(&message.topic, create);
-                client.retry(&topic_named(&message.topic), attempt).await?
+                let asked = client.retry(&topic_named(&message.topic), attempt).await;
+                // Whatever became of the question, the record itself went nowhere.
+                asked.map_err(|error| SendError { error, fate: Fate::NotDone })?
             }
         };
         let count = topic.partition_count();

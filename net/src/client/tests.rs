@@ -162,6 +162,11 @@ async fn what_was_never_sent_is_not_done() {
         ..ProducerConfig::default()
     };
     assert!(client.producer(config).is_err(), "idempotence needs acks=all");
+    // A question about the topic is lost: the record was never sent.
+    cluster.0.lock().unwrap().faults.extend(std::iter::repeat_n(Fault::LoseMetadata, 100_000));
+    let error = send(&client_of(&cluster, "one:1").producer(once()).unwrap(), "a").await;
+    assert_eq!(error.unwrap_err().fate, Fate::NotDone);
+    assert!(stored(&cluster).is_empty());
 }
 
 #[tokio::test]

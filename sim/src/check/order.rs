@@ -1,6 +1,8 @@
 //! Order: one offset holds one value, whoever looks; what was acknowledged earlier stands earlier;
 //! one producer's batches stand in the order of their sequence numbers; a batch stands together.
 
+use std::collections::BTreeMap;
+
 use quorate_core::time::Instant;
 
 use super::dense::{ByValue, Dense};
@@ -13,6 +15,7 @@ pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
         if evidence.promise(*partition).survives {
             offsets_agree(evidence, *partition, violations);
             acknowledged_in_order(evidence, *partition, violations);
+            sent_in_order(evidence, *partition, violations);
         }
     }
     for (partition, log) in &evidence.finals {
@@ -75,6 +78,28 @@ fn acknowledged_in_order(
                  began"
             );
             blame(violations, "realtime-order", partition, sentence);
+        }
+    }
+}
+
+/// What one client sent later, and never again, does not stand before what it sent earlier: only
+/// whoever sends without numbers and again may overtake itself.
+fn sent_in_order(evidence: &Evidence<'_>, partition: Partition, violations: &mut Vec<Violation>) {
+    let mut last: BTreeMap<u32, (i64, usize)> = BTreeMap::new();
+    for (append, base) in evidence.acknowledged(partition) {
+        if append.producer.is_none() && append.attempts > 1 {
+            continue;
+        }
+        let client = evidence.history.operations[append.id.0].client;
+        if let Some((before, earlier)) = last.insert(client, (base, append.id.0))
+            && before >= base
+        {
+            let id = append.id.0;
+            let sentence = format!(
+                "operation {id} of c{client} was put at {base}, operation {earlier} before it at \
+                 {before}"
+            );
+            blame(violations, "nonmonotonic-send", partition, sentence);
         }
     }
 }

@@ -52,7 +52,8 @@ struct ClientLink {
 
 impl Links {
     pub(super) fn new(plan: &Plan) -> Self {
-        let clients = plan.workload.writers + plan.workload.readers;
+        // A fault may name one of the clients that only the world of nodes has.
+        let clients = plan.library_clients().1.end;
         Self {
             model: plan.link.clone(),
             chance: Chance::new(plan.seed, "links"),

@@ -38,6 +38,12 @@ impl Disturb for Cut {
 
 /// One of the plan's clients; `None`, rarely, for all of them.
 pub(super) fn draw_client(chance: &mut Chance, plan: &Plan) -> Option<u32> {
-    let clients = plan.workload.writers + plan.workload.readers;
-    if chance.one_in(4) { None } else { Some(chance.below(u64::from(clients)) as u32) }
+    let last = plan.last_client();
+    let library = plan.workload.library_writers + plan.workload.library_readers;
+    if chance.one_in(4) {
+        return None;
+    }
+    let client = chance.below(u64::from(last + library)) as u32;
+    // Nothing strikes the one that reads everything at the end by itself.
+    Some(if client < last { client } else { client + 1 })
 }

@@ -33,6 +33,7 @@ pub fn draw(seed: u64) -> Plan {
         faults: Vec::new(),
         trace: None,
     };
+    draw_library_clients(&mut chance("library"), &mut plan.workload);
     plan.faults = draw_faults(&mut chance("faults"), &plan);
     for (name, unbudgeted) in &Kind::ALL[KINDS_TOGETHER..] {
         if !unbudgeted || plan.mode == Mode::Unbudgeted {
@@ -140,7 +141,15 @@ fn draw_workload(chance: &mut Chance) -> AppendRead {
         read_bytes: *chance.pick(&[1, 1024, 64 << 10]),
         undated: Ratio::NEVER,
         first_sequence: 0,
+        library_writers: 0,
+        library_readers: 0,
     }
+}
+
+/// From a stream of their own, so that a seed keeps its other clients.
+fn draw_library_clients(chance: &mut Chance, workload: &mut AppendRead) {
+    workload.library_writers = *chance.pick(&[0, 0, 1, 1, 2]);
+    workload.library_readers = *chance.pick(&[0, 0, 1]);
 }
 
 fn draw_faults(chance: &mut Chance, plan: &Plan) -> Vec<Fault> {

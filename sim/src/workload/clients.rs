@@ -1,6 +1,7 @@
 //! Writers and readers over a network: the rules of `writer`, carried out with a thin client
 //! against anything that speaks Kafka's protocol.
 
+pub mod library;
 pub mod reading;
 pub mod setup;
 
@@ -81,7 +82,7 @@ impl Stage {
         self.waiting.lock().expect("one thread").insert(client, waits_for.into());
     }
 
-    fn done(&self, client: u32) {
+    pub(super) fn done(&self, client: u32) {
         self.waiting.lock().expect("one thread").remove(&client);
     }
 
@@ -132,7 +133,7 @@ pub async fn write(scene: Scene, client: u32, proven: oneshot::Sender<()>) {
     while !scene.stage.is_over() {
         if scene.stage.is_healed() && proven.is_some() {
             let before = at_healing.get_or_insert_with(|| writer.acknowledged.clone());
-            if is_proven(&scene, &writer, before, client) {
+            if is_proven(&scene, writer.acks(), &writer.acknowledged, before, client) {
                 let _ = proven.take().map(|proven| proven.send(()));
             }
         }
@@ -163,11 +164,12 @@ pub async fn write(scene: Scene, client: u32, proven: oneshot::Sender<()>) {
 /// Whether the writer has shown that its partitions work.
 fn is_proven(
     scene: &Scene,
-    writer: &Writer,
+    acks: Acks,
+    acknowledged: &BTreeMap<Partition, u64>,
     before: &BTreeMap<Partition, u64>,
     client: u32,
 ) -> bool {
-    if writer.acks() == Acks::None {
+    if acks == Acks::None {
         return true;
     }
     let count = |counts: &BTreeMap<Partition, u64>, partition: &Partition| {
@@ -175,7 +177,7 @@ fn is_proven(
     };
     let missing = partitions(&scene.plan)
         .into_iter()
-        .find(|partition| count(&writer.acknowledged, partition) <= count(before, partition));
+        .find(|partition| count(acknowledged, partition) <= count(before, partition));
     match missing {
         None => true,
         Some(partition) => {

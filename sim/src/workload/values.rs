@@ -1,9 +1,11 @@
 //! Values that are written once in a run, and the records that carry them: key, value and headers
 //! follow from the value alone, so that any other byte is seen.
 
+use bytes::Bytes;
 use quorate_core::batch::{Batch, BatchBuilder, Codec, Record, RecordHeader, Records};
 use quorate_core::id::{ProducerEpoch, ProducerId};
 use quorate_core::time::Timestamp;
+use quorate_net::client::{self, Message};
 
 use crate::history::{Producer, Seen, Value};
 
@@ -81,6 +83,23 @@ pub fn batch(
         builder.append(timestamp, key_of(*value, &name), Some(&bytes), headers);
     }
     builder.build()
+}
+
+/// The same record for a client that builds batches by itself; topic and time are left open.
+pub fn message(value: Value) -> Message {
+    let mut bytes = Vec::new();
+    put_bytes_of(value, &mut bytes);
+    let name = value.to_be_bytes();
+    let headers = headers_of(value).iter().map(|header| client::RecordHeader {
+        key: Bytes::copy_from_slice(header.key),
+        value: header.value.map(Bytes::copy_from_slice),
+    });
+    Message {
+        key: key_of(value, &name).map(Bytes::copy_from_slice),
+        value: Some(Bytes::from(bytes)),
+        headers: headers.collect(),
+        ..Message::default()
+    }
 }
 
 /// Which value a record carries, if it is one that `batch` writes.

@@ -118,8 +118,9 @@ impl Cluster {
         network.attach(node, host);
         // It is started by `start`, not by being made.
         handle.kill(node);
-        let clients = plan.workload.writers + plan.workload.readers + 1;
-        let clients = (0..clients).map(|client| network.add(client_name(client))).collect();
+        let clients = (0..plan.library_clients().1.end)
+            .map(|client| network.add(client_name(client)))
+            .collect();
         let wall_offset = plan.clock.wall_offset;
         Arc::new(Self {
             time,

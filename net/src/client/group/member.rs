@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use quorate_core::id::Offset;
+use tracing::Instrument as _;
 
 use super::assign::{self, Partitions, Subscriptions};
 use super::{Client, Error, GroupConfig};
@@ -165,7 +166,7 @@ impl Member {
                 Ok(partitions) => {
                     let pulse = Arc::new(Pulse::default());
                     let generation = self.generation;
-                    tokio::spawn(self.heartbeats(Arc::clone(&pulse)));
+                    tokio::spawn(self.heartbeats(Arc::clone(&pulse)).in_current_span());
                     return Ok(Membership { generation, partitions, pulse });
                 }
                 Err(error) => self.on_setback(error)?,

@@ -22,7 +22,7 @@ use crate::wire::{Records, Text};
 pub(super) const TOPIC: &str = "orders";
 const ID: TopicId = TopicId([7; 16]);
 
-/// What happens to one produce request.
+/// What happens to one produce request, or to one about metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// It is stored, and the connection breaks before the answer.
@@ -31,6 +31,8 @@ pub(super) enum Fault {
     LoseRequest,
     /// It is stored, and no answer ever comes.
     Silence,
+    /// It is about metadata, and the connection breaks.
+    LoseMetadata,
     /// It is refused with this code.
     Refuse(i16),
 }
@@ -117,6 +119,10 @@ impl Cluster {
         assert!(header.version <= state.version_max(header.key), "{:?} was not told", header.key);
         let response = match request {
             Request::ApiVersions(_) => state.api_versions().into(),
+            Request::Metadata(_) if state.faults.front() == Some(&Fault::LoseMetadata) => {
+                state.faults.pop_front();
+                return None;
+            }
             Request::Metadata(_) => state.metadata().into(),
             Request::InitProducerId(_) => {
                 state.next_producer += 1;

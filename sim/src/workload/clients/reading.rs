@@ -133,7 +133,7 @@ async fn fetch(
 }
 
 /// A reader is told of a storage error only where the disk has changed or lost what it had.
-fn complain_of_rot(scene: &Scene, partition: Partition, code: i16, who: &str) {
+pub(super) fn complain_of_rot(scene: &Scene, partition: Partition, code: i16, who: &str) {
     if code == Code::KafkaStorageError.code() {
         let name = Code::KafkaStorageError.name();
         let sentence = format!("{who} was told {name}, and the disk had failed in nothing");
