@@ -3,12 +3,13 @@
 
 pub(crate) mod keeper;
 pub(crate) mod log;
+pub(crate) mod news;
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use quorate_core::batch::{Codec, Rules};
-use quorate_core::id::{NodeId, TopicId};
+use quorate_core::id::{NodeId, PartitionId, TopicId};
 use quorate_core::metadata::Image;
 use quorate_core::metadata::config::TopicConfigs;
 use quorate_core::partition::interface::Assignment;
@@ -34,7 +35,7 @@ pub(crate) struct Topic {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Partition {
-    pub(crate) assignment: Assignment,
+    pub(crate) assignment: Arc<Assignment>,
     pub(crate) log: Log,
 }
 
@@ -44,6 +45,8 @@ pub(crate) enum Log {
     /// What stands on the disk is not what was written there: `KAFKA_STORAGE_ERROR` for every
     /// request, until a human acts.
     Offline,
+    /// Other nodes keep it.
+    Elsewhere,
 }
 
 impl Topic {
@@ -62,6 +65,8 @@ impl Topic {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) image: Image,
+    /// All that was decided before this node registered is open, as far as it is kept here.
+    pub(crate) is_current: bool,
     topics: HashMap<TopicId, Arc<Topic>>,
     names: HashMap<String, TopicId>,
 }
@@ -78,6 +83,16 @@ impl State {
     /// By name, ascending.
     pub(crate) fn topics(&self) -> impl Iterator<Item = &Arc<Topic>> {
         self.image.topics().filter_map(|topic| self.topics.get(&topic.id))
+    }
+
+    /// Partitions that are kept here and cannot be served: their logs are rotten.
+    pub(crate) fn offline(&self) -> Vec<PartitionId> {
+        let topics = self.topics().flat_map(|topic| {
+            let partitions = (0..).zip(&topic.partitions);
+            let offline = partitions.filter(|(_, found)| matches!(found.log, Log::Offline));
+            offline.map(|(index, _)| PartitionId { topic: topic.id, index })
+        });
+        topics.collect()
     }
 
     fn put(&mut self, topic: Topic) {
@@ -130,10 +145,11 @@ impl Catalog {
         }
     }
 
-    /// The node's own entry, once it has registered in this life.
+    /// The node's own entry, once it has registered in this life, and all its logs are open.
     pub(crate) async fn until_registered(&self, node: NodeId, incarnation: u64) {
         self.until(|state| {
-            state.image.node(node).is_some_and(|found| found.incarnation == incarnation)
+            let found = state.image.node(node);
+            state.is_current && found.is_some_and(|found| found.incarnation == incarnation)
         })
         .await;
     }

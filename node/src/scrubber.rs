@@ -55,7 +55,7 @@ impl Scrubber {
         let partitions = state.topics().flat_map(|topic| &topic.partitions);
         let logs = partitions.filter_map(|partition| match &partition.log {
             Log::Open(log) => Some(Arc::downgrade(log)),
-            Log::Offline => None,
+            Log::Offline | Log::Elsewhere => None,
         });
         logs.collect()
     }

@@ -1,24 +1,28 @@
-//! Follows the metadata log: opens the logs of new partitions, drops those of deleted topics, and
-//! shows a topic to requests only once it can be served.
+//! Follows the metadata log: opens the logs of which this node keeps a copy, drops those that it
+//! keeps no more, tells replicas who leads, and shows a topic to requests once it can be served.
 //!
 //! Records say what has changed; what is then done follows from comparing what should be with what
 //! is open, so that a topic created and deleted in one stretch of the log is never opened.
+//!
+//! Nothing is opened before the log shows this life's registration. What it says before that may
+//! be long over: a log that was to go then, and came back since, must not lose its files
+//! (docs/decisions/0076).
 
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt};
 use quorate_core::group::interface::Input as ForGroups;
-use quorate_core::id::{PartitionId, TopicId};
+use quorate_core::id::{NodeEpoch, NodeId, PartitionId, TopicId};
 use quorate_core::metadata::config::TopicConfigs;
 use quorate_core::metadata::{ConfigResource, Image, Record, Topic as TopicRecord};
-use quorate_core::partition::interface::Input as PartitionInput;
+use quorate_core::partition::interface::{Assignment, Input as PartitionInput};
 use quorate_core::shard::interface::{Input, Open, Role};
 use quorate_core::time::Timestamp;
-use tokio::sync::Notify;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::log::LogHandle;
+use super::news::{News, Stretch};
 use super::{Catalog, Log, OFFSETS_TOPIC, Partition, Topic};
 use crate::driver::Command;
 use crate::driver::ask::{ShardClient, Stopped};
@@ -29,43 +33,8 @@ use crate::storage::{LogError, Storage, StorageError};
 /// Logs opened, or removed, at the same time.
 const OPENING_MAX: usize = 64;
 
-/// Records on their way from the driver to the keeper: as many as one controller commits while
-/// the keeper works, which has one append at a time; at a start, those of the whole log.
-#[derive(Debug, Default)]
-pub(crate) struct News {
-    records: Mutex<Vec<Record>>,
-    arrived: Notify,
-    closed: AtomicBool,
-}
-
-impl News {
-    pub(crate) fn tell(&self, records: Vec<Record>) {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner).extend(records);
-        self.arrived.notify_one();
-    }
-
-    /// No more will come.
-    pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-        self.arrived.notify_one();
-    }
-
-    async fn next(&self) -> Option<Vec<Record>> {
-        loop {
-            if self.closed.load(Ordering::SeqCst) {
-                return None;
-            }
-            let records =
-                std::mem::take(&mut *self.records.lock().unwrap_or_else(PoisonError::into_inner));
-            if !records.is_empty() {
-                return Some(records);
-            }
-            self.arrived.notified().await;
-        }
-    }
-}
-
 pub(crate) struct Keeper {
+    pub(crate) node: NodeId,
     pub(crate) news: Arc<News>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) storage: Arc<Storage>,
@@ -73,6 +42,54 @@ pub(crate) struct Keeper {
     pub(crate) halt: Arc<Halt>,
     /// `request.uncompressed_bytes_max`.
     pub(crate) uncompressed_bytes_max: usize,
+}
+
+/// What the keeper knows between two stretches of the log.
+#[derive(Default)]
+struct Followed {
+    /// What the records add up to; shown to requests once the logs are open.
+    image: Image,
+    /// Topics that were not compared since something of them has changed.
+    touched: BTreeSet<TopicId>,
+    /// Names of topics that were deleted, and that groups still have offsets for.
+    deleted: Vec<String>,
+    registered: Option<NodeEpoch>,
+    /// The image holds this life's registration, and so all that was decided before it.
+    is_current: bool,
+    /// Logs whose files are being removed; they end with a word or with the node.
+    leaving: BTreeMap<PartitionId, oneshot::Receiver<()>>,
+}
+
+impl Followed {
+    fn take(&mut self, stretch: &Stretch) {
+        if stretch.is_restored {
+            let before = std::mem::take(&mut self.image);
+            self.touched.extend(before.topics_by_id().map(|topic| topic.id));
+            self.deleted.extend(before.topics().map(|topic| topic.name.clone()));
+        }
+        for record in &stretch.records {
+            if let Record::TopicDeleted { topic } = record {
+                self.deleted.extend(self.image.topic(*topic).map(|topic| topic.name.clone()));
+            }
+            self.image.apply(record);
+            self.touched.extend(topic_of(record));
+        }
+        self.deleted.retain(|name| self.image.topic_named(name).is_none());
+        self.registered = stretch.registered.or(self.registered);
+        self.is_current |=
+            self.registered.is_some_and(|epoch| self.image.next_node_epoch() > epoch);
+        self.leaving.retain(|_, left| matches!(left.try_recv(), Err(TryRecvError::Empty)));
+    }
+}
+
+/// A log that is to be opened, and where it is to be shown.
+struct Opening<'a> {
+    place: (usize, usize),
+    topic: &'a TopicRecord,
+    partition: PartitionId,
+    assignment: Arc<Assignment>,
+    /// Its files of an earlier stay here are still being removed.
+    left: Option<oneshot::Receiver<()>>,
 }
 
 enum Failed {
@@ -95,68 +112,77 @@ impl From<StorageError> for Failed {
 impl Keeper {
     /// Until the node stops.
     pub(crate) async fn run(self) {
-        // What the records add up to; shown to requests once the logs are open.
-        let mut image = Image::default();
-        while let Some(records) = self.news.next().await {
-            match self.follow(&mut image, &records).await {
-                Ok(()) => {}
-                Err(Failed::Stopped | Failed::Storage(StorageError::Stopped)) => return,
-                Err(Failed::Storage(error)) => {
-                    self.halt.halt(&error.to_string());
-                    return;
-                }
+        let mut followed = Followed::default();
+        while let Some(stretch) = self.news.next().await {
+            if let Err(failed) = self.follow(&mut followed, &stretch).await {
+                return stop(&self.halt, failed);
             }
         }
     }
 
-    async fn follow(&self, image: &mut Image, records: &[Record]) -> Result<(), Failed> {
-        let mut touched = BTreeSet::new();
-        let mut deleted = Vec::new();
-        for record in records {
-            if let Record::TopicDeleted { topic } = record {
-                deleted.extend(image.topic(*topic).map(|topic| topic.name.clone()));
-            }
-            image.apply(record);
-            touched.extend(topic_of(record));
+    async fn follow(&self, followed: &mut Followed, stretch: &Stretch) -> Result<(), Failed> {
+        let was_current = followed.is_current;
+        followed.take(stretch);
+        if !followed.is_current {
+            self.show(followed, stretch, Vec::new(), &[]);
+            return Ok(());
         }
-        let wanted: Vec<&TopicRecord> =
-            touched.iter().filter_map(|topic| image.topic(*topic)).collect();
-        let topics = self.serve(&wanted).await?;
+        let touched = std::mem::take(&mut followed.touched);
+        let topics = self.serve(followed, &touched).await?;
         let gone: Vec<Arc<Topic>> = touched
             .iter()
-            .filter(|topic| image.topic(**topic).is_none())
+            .filter(|topic| followed.image.topic(**topic).is_none())
             .filter_map(|topic| self.catalog.topic(*topic))
             .collect();
         // Before the topic that has the name now is shown, and commits for it can come.
         let names: Vec<String> = gone.iter().map(|topic| topic.name.clone()).collect();
         self.forget_offsets(&names).await?;
-        {
-            let mut state = self.catalog.write();
-            for record in records {
-                state.image.apply(record);
-            }
-            for topic in &gone {
-                state.remove(topic.id);
-            }
-            for topic in topics {
-                state.put(topic);
-            }
-        }
-        self.catalog.changed.notify_waiters();
-        deleted.retain(|name| image.topic_named(name).is_none() && !names.contains(name));
+        self.show(followed, stretch, topics, &gone);
+        let mut deleted = std::mem::take(&mut followed.deleted);
+        deleted.retain(|name| !names.contains(name));
         self.forget_offsets(&deleted).await?;
         if !gone.is_empty() {
             // The next topics need not wait until the files of these are gone: ids are never used
             // again, and what a stop leaves behind is removed by the next start.
             let (storage, halt) = (Arc::clone(&self.storage), Arc::clone(&self.halt));
             tokio::spawn(async move {
-                match remove(&storage, &gone).await {
-                    Ok(()) | Err(Failed::Stopped | Failed::Storage(StorageError::Stopped)) => {}
-                    Err(Failed::Storage(error)) => halt.halt(&error.to_string()),
+                if let Err(failed) = remove_topics(&storage, &gone).await {
+                    stop(&halt, failed);
                 }
             });
         }
+        if !was_current {
+            self.remove_strays(followed).await?;
+        }
         Ok(())
+    }
+
+    /// Requests see from now on what the records say, and what is open.
+    fn show(
+        &self,
+        followed: &Followed,
+        stretch: &Stretch,
+        topics: Vec<Topic>,
+        gone: &[Arc<Topic>],
+    ) {
+        {
+            let mut state = self.catalog.write();
+            if stretch.is_restored {
+                state.image = followed.image.clone();
+            } else {
+                for record in &stretch.records {
+                    state.image.apply(record);
+                }
+            }
+            for topic in gone {
+                state.remove(topic.id);
+            }
+            for topic in topics {
+                state.put(topic);
+            }
+            state.is_current = followed.is_current;
+        }
+        self.catalog.changed.notify_waiters();
     }
 
     /// A topic that gets the name of a deleted one must not begin where groups left the old one.
@@ -176,85 +202,199 @@ impl Keeper {
         Ok(())
     }
 
-    /// The topics as they are to be shown, with all their logs open.
-    async fn serve(&self, wanted: &[&TopicRecord]) -> Result<Vec<Topic>, Failed> {
-        let mut topics = Vec::with_capacity(wanted.len());
-        let mut missing = Vec::new();
-        for record in wanted {
+    /// The topics as they are to be shown, with all logs open that are here.
+    async fn serve(
+        &self,
+        followed: &mut Followed,
+        touched: &BTreeSet<TopicId>,
+    ) -> Result<Vec<Topic>, Failed> {
+        let Followed { image, leaving, .. } = followed;
+        let mut topics = Vec::with_capacity(touched.len());
+        let mut opening = Vec::new();
+        for record in touched.iter().filter_map(|topic| image.topic(*topic)) {
             let configs = TopicConfigs::from_stored(&record.configs);
             let shown = self.catalog.topic(record.id);
-            if let Some(shown) = shown.as_deref().filter(|shown| shown.configs != configs) {
-                self.configure(shown, &configs).await?;
+            let mut partitions = Vec::with_capacity(record.partitions.len());
+            for (index, assignment) in (0..).zip(&record.partitions) {
+                let partition = PartitionId { topic: record.id, index };
+                let before = shown.as_deref().and_then(|topic| topic.partition(index));
+                let assignment = match before {
+                    Some(before) if is_same(&before.assignment, assignment) => {
+                        Arc::clone(&before.assignment)
+                    }
+                    _ => Arc::new(assignment.clone()),
+                };
+                let is_here = assignment.replicas.contains(&self.node);
+                let log = match before.map(|before| &before.log) {
+                    Some(log @ (Log::Open(_) | Log::Offline)) if is_here => log.clone(),
+                    Some(log @ (Log::Open(_) | Log::Offline)) => {
+                        self.leave(leaving, partition, log).await?;
+                        Log::Elsewhere
+                    }
+                    Some(Log::Elsewhere) | None if is_here => {
+                        let left = leaving.remove(&partition);
+                        let (place, assignment) =
+                            ((topics.len(), partitions.len()), Arc::clone(&assignment));
+                        opening.push(Opening { place, topic: record, partition, assignment, left });
+                        Log::Elsewhere
+                    }
+                    Some(Log::Elsewhere) | None => Log::Elsewhere,
+                };
+                partitions.push(Partition { assignment, log });
             }
-            let open = shown.map_or_else(Vec::new, |shown| shown.partitions.clone());
-            missing.extend((open.len()..record.partitions.len()).map(|index| (*record, index)));
-            topics.push(Topic {
+            let topic = Topic {
                 id: record.id,
                 name: record.name.clone(),
                 rules: configs.batch_rules(Timestamp::NONE, self.uncompressed_bytes_max, true),
                 kept_codec: configs.kept_codec(),
                 configs,
-                partitions: open,
-            });
-        }
-        let opening: Vec<_> =
-            missing.into_iter().map(|(record, index)| self.open(record, index)).collect();
-        let mut opening = stream::iter(opening).buffered(OPENING_MAX);
-        // In the order in which they were asked for, so each topic's indexes come ascending.
-        let mut at = 0;
-        while let Some(opened) = opening.next().await {
-            let (id, partition) = opened?;
-            while topics[at].id != id {
-                at += 1;
+                partitions,
+            };
+            if let Some(shown) = shown {
+                self.tell_replicas(&shown, &topic).await?;
             }
-            topics[at].partitions.push(partition);
+            topics.push(topic);
+        }
+        let opening: Vec<_> = opening.into_iter().map(|opening| self.open(opening)).collect();
+        let mut opening = stream::iter(opening).buffer_unordered(OPENING_MAX);
+        while let Some(opened) = opening.next().await {
+            let ((topic, index), log) = opened?;
+            topics[topic].partitions[index].log = log;
         }
         drop(opening);
         Ok(topics)
     }
 
-    async fn open(
-        &self,
-        record: &TopicRecord,
-        index: usize,
-    ) -> Result<(TopicId, Partition), Failed> {
-        let assignment = record.partitions[index].clone();
-        let index = i32::try_from(index).expect("a topic has fewer than 2^31 partitions");
-        let partition = PartitionId { topic: record.id, index };
+    /// What has changed for the replicas that were open before.
+    async fn tell_replicas(&self, shown: &Topic, topic: &Topic) -> Result<(), Failed> {
+        let is_configured = shown.configs != topic.configs;
+        for (before, now) in shown.partitions.iter().zip(&topic.partitions) {
+            let Log::Open(log) = &now.log else { continue };
+            let partition = log.partition;
+            let tell = async |input| {
+                log.shard.tell(Command::Tell(Input::Partition { partition, input })).await
+            };
+            if !Arc::ptr_eq(&before.assignment, &now.assignment) {
+                tell(PartitionInput::Assigned((*now.assignment).clone())).await?;
+            }
+            let copies = now.assignment.copies();
+            let config = topic.configs.partition_config(copies);
+            let is_resized = before.assignment.copies() != copies
+                && shown.configs.partition_config(before.assignment.copies()) != config;
+            if is_configured || is_resized {
+                tell(PartitionInput::Configured(config)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn open(&self, opening: Opening<'_>) -> Result<((usize, usize), Log), Failed> {
+        let Opening { place, topic, partition, assignment, left } = opening;
+        if let Some(left) = left {
+            left.await.map_err(|_| Failed::Stopped)?;
+        }
         let (recovered, reader) = match self.storage.open_log(partition).await {
             Ok(opened) => opened,
             Err(LogError::Rot(rot)) => {
-                tracing::error!(topic = record.name, index, "{rot}");
-                return Ok((record.id, Partition { assignment, log: Log::Offline }));
+                tracing::error!(topic = topic.name, index = partition.index, "{rot}");
+                return Ok((place, Log::Offline));
             }
             Err(LogError::Storage(error)) => return Err(error.into()),
         };
-        let role = if record.name == OFFSETS_TOPIC { Role::Offsets } else { Role::Data };
+        let role = if topic.name == OFFSETS_TOPIC { Role::Offsets } else { Role::Data };
         let shard = self.shards[shard_of(partition, self.shards.len())].clone();
         let range = (recovered.log_start, recovered.end);
         let log = Arc::new(LogHandle::new(partition, shard, reader, range));
-        let replicas = assignment.replicas.len();
-        let config = TopicConfigs::from_stored(&record.configs).partition_config(replicas);
-        let open =
-            Box::new(Open { partition, role, recovered, config, assignment: assignment.clone() });
+        let config =
+            TopicConfigs::from_stored(&topic.configs).partition_config(assignment.copies());
+        let assignment = (*assignment).clone();
+        let open = Box::new(Open { partition, role, recovered, config, assignment });
         log.shard.tell(Command::Open { log: Arc::clone(&log), open }).await?;
-        Ok((record.id, Partition { assignment, log: Log::Open(log) }))
+        Ok((place, Log::Open(log)))
     }
 
-    async fn configure(&self, topic: &Topic, configs: &TopicConfigs) -> Result<(), Failed> {
-        for Partition { assignment, log } in &topic.partitions {
-            let Log::Open(log) = log else { continue };
-            let config = configs.partition_config(assignment.replicas.len());
-            let input = PartitionInput::Configured(config);
-            let partition = log.partition;
-            log.shard.tell(Command::Tell(Input::Partition { partition, input })).await?;
+    /// The partition is kept elsewhere from now on: its machine goes, and then its files.
+    async fn leave(
+        &self,
+        leaving: &mut BTreeMap<PartitionId, oneshot::Receiver<()>>,
+        partition: PartitionId,
+        log: &Log,
+    ) -> Result<(), Failed> {
+        tracing::info!(%partition, "this node keeps no copy any more");
+        let shard = match log {
+            Log::Open(log) => Some(log.shard.clone()),
+            Log::Offline | Log::Elsewhere => None,
+        };
+        if let Some(shard) = &shard {
+            shard.tell(Command::Tell(Input::Drop { partition })).await?;
+        }
+        leaving.insert(partition, self.remove(partition, shard));
+        Ok(())
+    }
+
+    /// Removes a log's files behind our back. It may be opened again once that is done.
+    fn remove(&self, partition: PartitionId, shard: Option<ShardClient>) -> oneshot::Receiver<()> {
+        let (done, left) = oneshot::channel();
+        let (storage, halt) = (Arc::clone(&self.storage), Arc::clone(&self.halt));
+        tokio::spawn(async move {
+            match remove_log(&storage, partition, shard).await {
+                // Whoever does not wait does not want it back.
+                Ok(()) => drop(done.send(())),
+                Err(failed) => stop(&halt, failed),
+            }
+        });
+        left
+    }
+
+    /// Logs of topics that are deleted, or of partitions that went elsewhere, and whose files a
+    /// crash left behind.
+    async fn remove_strays(&self, followed: &mut Followed) -> Result<(), Failed> {
+        for partition in self.storage.logs().await? {
+            let is_known = partition == PartitionId::METADATA
+                || self.catalog.topic(partition.topic).is_some_and(|topic| {
+                    let partition = topic.partition(partition.index);
+                    partition.is_some_and(|partition| !matches!(partition.log, Log::Elsewhere))
+                });
+            if !is_known {
+                tracing::info!(%partition, "a log that belongs here no more is removed");
+                followed.leaving.insert(partition, self.remove(partition, None));
+            }
         }
         Ok(())
     }
 }
 
+/// The controller raises the partition epoch with every change.
+fn is_same(shown: &Assignment, decided: &Assignment) -> bool {
+    shown.partition_epoch == decided.partition_epoch && shown.leader_epoch == decided.leader_epoch
+}
+
+fn stop(halt: &Halt, failed: Failed) {
+    match failed {
+        Failed::Stopped | Failed::Storage(StorageError::Stopped) => {}
+        Failed::Storage(error) => halt.halt(&error.to_string()),
+    }
+}
+
+async fn remove_log(
+    storage: &Storage,
+    partition: PartitionId,
+    shard: Option<ShardClient>,
+) -> Result<(), Failed> {
+    if let Some(shard) = &shard {
+        // The last writes must be in the storage's queue before the removal is.
+        shard.barrier().await?;
+    }
+    storage.remove_log(partition).await?;
+    if let Some(shard) = &shard {
+        // The last completions must be taken before a new machine of this name could hear them.
+        shard.barrier().await?;
+    }
+    Ok(())
+}
+
 /// Ends the machines of deleted topics and removes their logs.
-async fn remove(storage: &Storage, topics: &[Arc<Topic>]) -> Result<(), Failed> {
+async fn remove_topics(storage: &Storage, topics: &[Arc<Topic>]) -> Result<(), Failed> {
     let mut shards: Vec<ShardClient> = Vec::new();
     for Partition { log, .. } in topics.iter().flat_map(|topic| &topic.partitions) {
         let Log::Open(log) = log else { continue };
@@ -269,8 +409,9 @@ async fn remove(storage: &Storage, topics: &[Arc<Topic>]) -> Result<(), Failed> 
         shard.barrier().await?;
     }
     let logs = topics.iter().flat_map(|topic| {
-        let indexes = 0..i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
-        indexes.map(|index| PartitionId { topic: topic.id, index })
+        let here = (0..).zip(&topic.partitions);
+        let here = here.filter(|(_, partition)| !matches!(partition.log, Log::Elsewhere));
+        here.map(|(index, _)| PartitionId { topic: topic.id, index })
     });
     let removals: Vec<_> = logs.map(|partition| storage.remove_log(partition)).collect();
     let mut removals = stream::iter(removals).buffer_unordered(OPENING_MAX);
@@ -303,3 +444,6 @@ const fn topic_of(record: &Record) -> Option<TopicId> {
         | Record::ProducerIdsAllocated { .. } => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ use quorate_core::shard::interface::Input as ShardInput;
 
 use super::{Node, NodeError, RunningNode};
 use crate::catalog::Log;
-use crate::catalog::keeper::News;
+use crate::catalog::news::News;
 use crate::driver::ask::{ShardClient, Withdrawal};
 use crate::listener::Sessions;
 use crate::listener::session::Shared;
@@ -89,7 +89,7 @@ async fn close_logs(node: &Node) -> Result<(), NodeError> {
         let partitions = state.topics().flat_map(|topic| &topic.partitions);
         let logs = partitions.filter_map(|partition| match &partition.log {
             Log::Open(log) => Some((log.shard.clone(), log.partition)),
-            Log::Offline => None,
+            Log::Offline | Log::Elsewhere => None,
         });
         logs.collect()
     };

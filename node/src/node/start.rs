@@ -19,8 +19,9 @@ use quorate_net::transport::Listener;
 use super::close::Running;
 use super::{Node, NodeError, RunningNode};
 use crate::catalog::Catalog;
-use crate::catalog::keeper::{Keeper, News};
+use crate::catalog::keeper::Keeper;
 use crate::catalog::log::LogHandle;
+use crate::catalog::news::News;
 use crate::config::{NodeConfig, split_address};
 use crate::controller_client::{ControllerClient, PATIENCE};
 use crate::driver::ask::ShardClient;
@@ -98,15 +99,18 @@ pub(super) async fn start(
     let started = RunningNode { node, address: local, report, halt, running };
     // From here on, an error drops `started`, which stops what runs.
     let node = &started.node;
-    tokio::spawn(keeper(node, news, &started.halt).run());
+    tokio::spawn(keeper(node, Arc::clone(&news), &started.halt).run());
     tokio::spawn(timekeeper(node, wall_clock, &started.halt).run());
     tokio::spawn(Scrubber::new(node).run());
     tokio::select! {
         biased;
         reason = started.halt.halted() => return Err(NodeError::Halted(reason)),
-        joined = join(node, rng.u64()) => joined?,
+        joined = join(node, rng.u64(), &news) => joined?,
     }
-    remove_strays(node).await?;
+    let offline = node.catalog.read().offline();
+    if !offline.is_empty() {
+        tracing::error!(?offline, "logs that are not what was written are not served");
+    }
     let Running { shared, sessions, .. } = &started.running;
     let connections_max = node.config.network.connections_max;
     tokio::spawn(listener::listen(
@@ -273,6 +277,7 @@ fn timekeeper(node: &Arc<Node>, wall_clock: WallClock, halt: &Arc<Halt>) -> Time
 
 fn keeper(node: &Arc<Node>, news: Arc<News>, halt: &Arc<Halt>) -> Keeper {
     Keeper {
+        node: node.id,
         news,
         catalog: Arc::clone(&node.catalog),
         storage: Arc::clone(&node.storage),
@@ -284,7 +289,7 @@ fn keeper(node: &Arc<Node>, news: Arc<News>, halt: &Arc<Halt>) -> Keeper {
 
 /// Opens the metadata log, waits until the controller has read it, and registers this node. Then
 /// all that the log speaks of is open.
-async fn join(node: &Arc<Node>, incarnation: u64) -> Result<(), NodeError> {
+async fn join(node: &Arc<Node>, incarnation: u64, news: &News) -> Result<(), NodeError> {
     open_metadata(node).await?;
     let register = RegisterNode {
         request: quorate_core::id::RequestId(0),
@@ -299,7 +304,10 @@ async fn join(node: &Arc<Node>, incarnation: u64) -> Result<(), NodeError> {
     loop {
         let until = node.clock.now().monotonic + PATIENCE;
         match node.controller.ask(until, input).await? {
-            Outcome::NodeRegistered { .. } => break,
+            Outcome::NodeRegistered { node_epoch } => {
+                news.registered(node_epoch);
+                break;
+            }
             Outcome::Refused(problem) => match problem.kind {
                 ProblemKind::Loading | ProblemKind::NotAvailable | ProblemKind::Busy => {
                     node.clock.sleep(ASK_AGAIN).await;
@@ -336,22 +344,6 @@ async fn open_metadata(node: &Arc<Node>) -> Result<(), NodeError> {
     };
     let open = Box::new(Open { partition, role: Role::Metadata, recovered, config, assignment });
     shard.tell(Command::Open { log, open }).await?;
-    Ok(())
-}
-
-/// Logs of topics whose deletion was decided and whose files a crash left behind.
-async fn remove_strays(node: &Node) -> Result<(), NodeError> {
-    for partition in node.storage.logs().await? {
-        let known = partition == PartitionId::METADATA
-            || node
-                .catalog
-                .topic(partition.topic)
-                .is_some_and(|topic| topic.partition(partition.index).is_some());
-        if !known {
-            tracing::info!(%partition, "a deleted topic's log is removed");
-            node.storage.remove_log(partition).await?;
-        }
-    }
     Ok(())
 }
 

@@ -109,7 +109,7 @@ fn topic_configs(
 ) -> Configs {
     let topic = node.catalog.topic_named(&resource.resource_name);
     let topic = topic.ok_or((Code::UnknownTopicOrPartition, "there is no such topic"))?;
-    let replicas = topic.partitions.first().map_or(1, |first| first.assignment.replicas.len());
+    let replicas = topic.partitions.first().map_or(1, |first| first.assignment.copies());
     let settings = TOPIC_SETTINGS.iter().filter(|setting| asks_for(resource, setting.name));
     let rows = settings.map(|setting| {
         let value = value_in_force(&topic.configs, setting.name, replicas);

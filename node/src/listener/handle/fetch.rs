@@ -5,10 +5,11 @@ mod again;
 pub(crate) mod read;
 pub(crate) mod sessions;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::future::select_all;
-use quorate_core::id::{Offset, TopicId};
+use quorate_core::id::{NodeId, Offset, TopicId};
 use quorate_core::partition::interface::{Input, Isolation, Outcome, Refusal, Wait};
 use quorate_core::shard::interface::{Input as ShardInput, Outcome as ShardOutcome};
 use quorate_core::time::Instant;
@@ -30,6 +31,8 @@ use crate::node::Node;
 const BY_ID: i16 = 13;
 /// The first version that names the leader's address. KIP-951.
 const ENDPOINTS: i16 = 16;
+/// The first version whose clients may read from a follower. KIP-392.
+const FROM_FOLLOWERS: i16 = 11;
 
 /// One partition that a client wants to read on in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,13 +53,15 @@ pub(crate) struct TopicKey {
 }
 
 /// What holds for the whole request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) version: i16,
     pub(crate) isolation: Isolation,
     pub(crate) bytes_min: usize,
     pub(crate) bytes_max: usize,
     pub(crate) until: Instant,
+    /// Where the client is, if it says so.
+    pub(crate) rack: Option<Text>,
 }
 
 pub(crate) async fn fetch(node: &Arc<Node>, version: i16, request: FetchRequest) -> Answer {
@@ -91,6 +96,7 @@ fn terms(node: &Node, version: i16, request: &FetchRequest) -> Terms {
         bytes_max,
         until: node.clock.now().monotonic
             + node.patience(request.max_wait_ms, node.config.fetch.wait_max),
+        rack: (!request.rack_id.is_empty()).then(|| request.rack_id.clone()),
     }
 }
 
@@ -99,21 +105,31 @@ async fn read_or_wait(
     terms: &Terms,
     wanted: &[Wanted],
 ) -> Result<(Pass, Option<Loan>), Stopped> {
+    let mut was_refused = false;
     loop {
         let (pass, loan) = read::pass(node, terms, wanted).await;
-        let enough = pass.bytes >= terms.bytes_min || pass.failed || pass.more;
+        let enough = pass.bytes >= terms.bytes_min || pass.failed || pass.more || pass.sent_away;
         if enough || wanted.is_empty() || node.clock.now().monotonic >= terms.until {
             return Ok((pass, loan));
         }
         // What was read is read again after the wait: it lies in the page cache, and holding it
         // meanwhile would hold its memory.
         drop(loan);
-        wait(node, terms, &pass).await?;
+        let refused = match wait(node, terms, &pass).await? {
+            ShardOutcome::Partition(Outcome::Refused(refusal)) => Some(refusal),
+            _ => None,
+        };
+        // Too many wait already, or a replica knows no leader yet although it may be read: this
+        // one looks again when its time is up.
+        if refused == Some(Refusal::Busy) || (refused.is_some() && was_refused) {
+            node.clock.sleep_until(terms.until).await;
+        }
+        was_refused = refused.is_some();
     }
 }
 
 /// Until one of the partitions has more to read, or the time is up.
-async fn wait(node: &Node, terms: &Terms, pass: &Pass) -> Result<(), Stopped> {
+async fn wait(node: &Node, terms: &Terms, pass: &Pass) -> Result<ShardOutcome, Stopped> {
     let open: Vec<(&Arc<LogHandle>, Offset)> =
         pass.reads.iter().filter_map(|read| Some((read.log.as_ref()?, read.next))).collect();
     // If all together have what is missing, one of them has its share of it.
@@ -134,14 +150,10 @@ async fn wait(node: &Node, terms: &Terms, pass: &Pass) -> Result<(), Stopped> {
         waits.push(log.shard.ask(Withdrawal::Partition(partition), input).await?);
     }
     if waits.is_empty() {
-        return Ok(());
-    }
-    let woken = select_all(waits).await.0?;
-    if matches!(woken, ShardOutcome::Partition(Outcome::Refused(Refusal::Busy))) {
-        // Too many wait already: this one looks again when its time is up.
         node.clock.sleep_until(terms.until).await;
+        return Ok(ShardOutcome::Partition(Outcome::Advanced));
     }
-    Ok(())
+    Ok(select_all(waits).await.0?)
 }
 
 /// The response, and where its records can be read again.
@@ -153,11 +165,11 @@ fn respond(
 ) -> (FetchResponse, Vec<Source>) {
     let mut responses: Vec<FetchableTopicResponse> = Vec::new();
     let mut sources = Vec::new();
-    let mut moved = false;
+    let mut leaders = BTreeSet::new();
     let rows = node.fetch_sessions.close(context, pass.reads);
     for Read { topic, data, source, .. } in rows {
         sources.extend(source);
-        moved |= data.current_leader.leader_id >= 0;
+        leaders.insert(data.current_leader.leader_id);
         match responses.last_mut() {
             Some(last) if last.topic == topic.name && last.topic_id == topic.id => {
                 last.partitions.push(data);
@@ -169,20 +181,30 @@ fn respond(
             }),
         }
     }
-    let node_endpoints = if moved && terms.version >= ENDPOINTS {
-        vec![NodeEndpoint {
-            node_id: node.id.0,
-            host: node.address.host.as_str().into(),
-            port: i32::from(node.address.port),
-            rack: node.config.node.rack.as_deref().map(Text::from),
-        }]
-    } else {
-        Vec::new()
+    let node_endpoints = match terms.version >= ENDPOINTS {
+        true => endpoints(node, &leaders),
+        false => Vec::new(),
     };
     let session_id = context.session_id();
     let response =
         FetchResponse { session_id, responses, node_endpoints, ..FetchResponse::default() };
     (response, sources)
+}
+
+/// Where the leaders are reached. The first that is none, -1, is no node.
+fn endpoints(node: &Node, leaders: &BTreeSet<i32>) -> Vec<NodeEndpoint> {
+    if leaders.iter().all(|id| *id < 0) {
+        return Vec::new();
+    }
+    let state = node.catalog.read();
+    let leaders = leaders.iter().filter_map(|id| state.image.node(NodeId(*id)));
+    let endpoints = leaders.map(|found| NodeEndpoint {
+        node_id: found.id.0,
+        host: found.address.host.as_str().into(),
+        port: i32::from(found.address.port),
+        rack: found.rack.as_deref().map(Text::from),
+    });
+    endpoints.collect()
 }
 
 /// The answer to one partition that cannot be read.

@@ -9,6 +9,7 @@ use quorate_core::group::interface::{
 };
 use quorate_core::group::placement::partition_of;
 use quorate_core::id::RequestId;
+use quorate_core::metadata;
 use quorate_core::shard::interface::{Input as ShardInput, Outcome as ShardOutcome};
 use quorate_net::kafka::Request;
 use quorate_net::kafka::error::Code;
@@ -29,11 +30,13 @@ use quorate_net::wire::Text;
 
 use super::repeated::once;
 use super::{answer, offsets, topics};
-use crate::catalog::{Log, OFFSETS_TOPIC};
+use crate::catalog::{Log, OFFSETS_TOPIC, State, Topic};
 use crate::driver::ask::{Stopped, Withdrawal};
 use crate::listener::session::{Client, Starting};
 use crate::node::Node;
 
+/// Why there is no coordinator, where there will be one soon.
+const NOT_YET: (Code, &str) = (Code::CoordinatorNotAvailable, "not yet: try again");
 /// The kinds of keys that FindCoordinator knows: groups here, transactional ids not yet.
 const GROUP_KEY: i8 = 0;
 const TRANSACTION_KEY: i8 = 1;
@@ -94,7 +97,7 @@ pub(super) async fn ask(
         let partitions = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
         match &topic.partition(partition_of(group, partitions.max(1)))?.log {
             Log::Open(log) => Some(Arc::clone(log)),
-            Log::Offline => None,
+            Log::Offline | Log::Elsewhere => None,
         }
     });
     let Some(log) = log else { return Ok(Outcome::Refused(Refusal::NotCoordinator)) };
@@ -120,22 +123,39 @@ async fn find_coordinator(
     version: i16,
     request: FindCoordinatorRequest,
 ) -> Result<FindCoordinatorResponse, Stopped> {
-    let found = if request.key_type == GROUP_KEY {
-        let there = node.catalog.topic_named(OFFSETS_TOPIC).is_some();
-        let made = there || topics::create_one(node, OFFSETS_TOPIC).await?.is_ok();
-        if made { Ok(()) } else { Err((Code::CoordinatorNotAvailable, "not yet: try again")) }
+    let known = if request.key_type == GROUP_KEY {
+        match node.catalog.topic_named(OFFSETS_TOPIC) {
+            Some(topic) => Ok(topic),
+            None => topics::create_one(node, OFFSETS_TOPIC).await?.map_err(|_| NOT_YET),
+        }
     } else if request.key_type == TRANSACTION_KEY {
         Err((Code::TransactionalIdAuthorizationFailed, "this build has no transactions yet"))
     } else {
         Err((Code::InvalidRequest, "no coordinator is of this kind"))
     };
-    let one = |key: Text| Coordinator {
-        key,
-        node_id: found.map_or(-1, |()| node.id.0),
-        host: found.map_or_else(|_| Text::default(), |()| node.address.host.as_str().into()),
-        port: found.map_or(-1, |()| i32::from(node.address.port)),
-        error_code: found.err().map_or(Code::None, |(code, _)| code).code(),
-        error_message: found.err().map(|(_, why)| why.into()),
+    let state = node.catalog.read();
+    let one = |key: Text| {
+        let found = match &known {
+            Ok(topic) => coordinator(&state, topic, &key).ok_or(NOT_YET),
+            Err(why) => Err(*why),
+        };
+        match found {
+            Ok(node) => Coordinator {
+                key,
+                node_id: node.id.0,
+                host: node.address.host.as_str().into(),
+                port: i32::from(node.address.port),
+                ..Coordinator::default()
+            },
+            Err((code, why)) => Coordinator {
+                key,
+                node_id: -1,
+                port: -1,
+                error_code: code.code(),
+                error_message: Some(why.into()),
+                ..Coordinator::default()
+            },
+        }
     };
     if version >= MANY_KEYS {
         let coordinators = request.coordinator_keys.into_iter().map(one).collect();
@@ -150,6 +170,15 @@ async fn find_coordinator(
         port,
         ..FindCoordinatorResponse::default()
     })
+}
+
+/// The node that leads the partition in which the group's truth stands.
+fn coordinator<'a>(state: &'a State, offsets: &Topic, group: &str) -> Option<&'a metadata::Node> {
+    // As it is known now: the topic that was found may have been created just before.
+    let offsets = state.topic(offsets.id)?;
+    let partitions = i32::try_from(offsets.partitions.len()).ok().filter(|count| *count > 0)?;
+    let leader = offsets.partition(partition_of(group, partitions))?.assignment.leader?;
+    state.image.node(leader).filter(|node| node.is_live())
 }
 
 fn millis(millis: i32) -> Duration {
@@ -339,6 +368,8 @@ async fn list(node: &Node, request: ListGroupsRequest) -> Result<ListGroupsRespo
             ShardOutcome::Group(Outcome::Listed { groups }) => {
                 response.groups.extend(groups.into_iter().map(listed));
             }
+            // Those groups are listed by the node that leads the partition.
+            ShardOutcome::Group(Outcome::Refused(Refusal::NotCoordinator)) => {}
             ShardOutcome::Group(Outcome::Refused(refusal)) => {
                 response.error_code = Code::from(&refusal).code();
             }

@@ -10,9 +10,10 @@ use quorate_net::kafka::messages::list_offsets::{
 };
 use quorate_net::kafka::messages::{ListOffsetsRequest, ListOffsetsResponse};
 
-use super::fetch::read::{epoch_code, read_code};
+use super::fetch::read::read_code;
+use super::place::{find, leader_code};
+use crate::catalog::Topic;
 use crate::catalog::log::LogHandle;
-use crate::catalog::{Log, Topic};
 use crate::driver::ask::Stopped;
 use crate::node::Node;
 use crate::storage::ReadError;
@@ -27,6 +28,9 @@ const EARLIEST_LOCAL: i64 = -4;
 const LATEST_TIERED: i64 = -5;
 /// The earliest not yet moved to a remote tier: all of them. KIP-1023.
 const EARLIEST_PENDING: i64 = -6;
+
+/// The first version whose clients know `OFFSET_NOT_AVAILABLE`.
+const OFFSET_NOT_AVAILABLE: i16 = 5;
 
 /// The versions that know each special time; before, it is a timestamp that nobody may ask for.
 const SPECIAL_SINCE: &[(i64, i16)] =
@@ -80,13 +84,9 @@ async fn one(
     committed: bool,
     asked: &ListOffsetsPartition,
 ) -> Result<Found, Code> {
-    let partition = topic.and_then(|topic| topic.partition(asked.partition_index));
-    let log = match &partition.ok_or(Code::UnknownTopicOrPartition)?.log {
-        Log::Open(log) => log,
-        Log::Offline => return Err(Code::KafkaStorageError),
-    };
+    let log = find(topic, asked.partition_index)?;
     let view = log.view();
-    if let Some(code) = epoch_code(asked.current_leader_epoch, &view) {
+    if let Some(code) = leader_code(asked.current_leader_epoch, &view) {
         return Err(code);
     }
     let since = SPECIAL_SINCE.iter().find(|(time, _)| *time == asked.timestamp);
@@ -95,7 +95,17 @@ async fn one(
     }
     let end = if committed { view.last_stable } else { view.high_watermark };
     let at = |offset| Ok(Some((offset, Timestamp::NONE, view.leader_epoch)));
+    // A new leader does not know yet how far its predecessor had committed. KIP-207.
+    let not_yet = if version >= OFFSET_NOT_AVAILABLE {
+        Code::OffsetNotAvailable
+    } else {
+        Code::LeaderNotAvailable
+    };
+    let settled = |found: Found| {
+        if found.is_none() && view.is_settling { Err(not_yet) } else { Ok(found) }
+    };
     match asked.timestamp {
+        LATEST | LARGEST_TIMESTAMP if view.is_settling => Err(not_yet),
         LATEST => at(end),
         EARLIEST | EARLIEST_LOCAL | EARLIEST_PENDING => at(view.log_start),
         LATEST_TIERED => Ok(None),
@@ -103,7 +113,7 @@ async fn one(
         timestamp => {
             let timestamp = Timestamp(timestamp);
             let found = log.reader.offset_for_timestamp(timestamp, view.log_start, end).await;
-            found.map_err(|error| refuse(&error))
+            found.map_err(|error| refuse(&error)).and_then(settled)
         }
     }
 }

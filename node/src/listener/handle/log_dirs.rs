@@ -48,7 +48,7 @@ fn signed(bytes: u64) -> i64 {
 fn bytes(topic: &Topic) -> impl Iterator<Item = (i32, u64)> + '_ {
     (0..).zip(&topic.partitions).filter_map(|(index, partition)| match &partition.log {
         Log::Open(log) => Some((index, log.reader.bytes())),
-        Log::Offline => None,
+        Log::Offline | Log::Elsewhere => None,
     })
 }
 

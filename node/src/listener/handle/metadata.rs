@@ -18,7 +18,7 @@ use quorate_net::kafka::messages::{
 use quorate_net::wire::Text;
 
 use super::repeated::once;
-use super::topics;
+use super::{cluster, topics};
 use crate::catalog::{Log, Partition, State, Topic};
 use crate::driver::ask::Stopped;
 use crate::node::Node;
@@ -47,7 +47,7 @@ pub(crate) async fn metadata(
     let operations = request.include_topic_authorized_operations;
     let topics = if all {
         let state = node.catalog.read();
-        state.topics().map(|topic| describe(topic, operations)).collect()
+        state.topics().map(|topic| describe(node.id, &state, topic, operations)).collect()
     } else {
         let mut topics = Vec::new();
         let create = request.allow_auto_topic_creation && node.config.topic.auto_create;
@@ -61,7 +61,7 @@ pub(crate) async fn metadata(
     Ok(MetadataResponse {
         brokers: brokers(&state),
         cluster_id: Some(node.cluster.as_str().into()),
-        controller_id: node.id.0,
+        controller_id: cluster::controller_id(node),
         topics,
         cluster_authorized_operations: if request.include_cluster_authorized_operations {
             CLUSTER_OPERATIONS
@@ -73,7 +73,7 @@ pub(crate) async fn metadata(
 }
 
 fn brokers(state: &State) -> Vec<MetadataResponseBroker> {
-    let nodes = state.image.nodes().map(|node| MetadataResponseBroker {
+    let nodes = cluster::live(state).map(|node| MetadataResponseBroker {
         node_id: node.id.0,
         host: node.address.host.as_str().into(),
         port: i32::from(node.address.port),
@@ -95,7 +95,7 @@ async fn one(
         None => None,
     };
     if let Some(topic) = found {
-        return Ok(describe(&topic, operations));
+        return Ok(describe(node.id, &node.catalog.read(), &topic, operations));
     }
     let missing = |code: Code| MetadataResponseTopic {
         error_code: code.code(),
@@ -114,38 +114,47 @@ async fn one(
         return Ok(missing(Code::UnknownTopicOrPartition));
     }
     match topics::create_one(node, name).await? {
-        Ok(topic) => Ok(describe(&topic, operations)),
+        Ok(topic) => Ok(describe(node.id, &node.catalog.read(), &topic, operations)),
         Err(code) => Ok(missing(code)),
     }
 }
 
-fn describe(topic: &Topic, operations: bool) -> MetadataResponseTopic {
+fn describe(me: NodeId, state: &State, topic: &Topic, operations: bool) -> MetadataResponseTopic {
+    let partitions = (0..).zip(&topic.partitions);
     MetadataResponseTopic {
         name: Some(topic.name.as_str().into()),
         topic_id: topic.id,
         is_internal: Topic::is_internal(&topic.name),
-        partitions: (0..).zip(&topic.partitions).map(|(at, found)| partition(at, found)).collect(),
+        partitions: partitions.map(|(at, found)| partition(me, state, at, found)).collect(),
         topic_authorized_operations: if operations { TOPIC_OPERATIONS } else { i32::MIN },
         ..MetadataResponseTopic::default()
     }
 }
 
-fn ids(nodes: &[NodeId]) -> Vec<i32> {
-    nodes.iter().map(|node| node.0).collect()
+fn ids<'a>(nodes: impl IntoIterator<Item = &'a NodeId>) -> Vec<i32> {
+    nodes.into_iter().map(|node| node.0).collect()
 }
 
-fn partition(index: i32, partition: &Partition) -> MetadataResponsePartition {
+/// What is known of a partition. That a log is rotten is known of this node's own.
+fn partition(
+    me: NodeId,
+    state: &State,
+    index: i32,
+    partition: &Partition,
+) -> MetadataResponsePartition {
     let Partition { assignment, log } = partition;
-    let offline = matches!(log, Log::Offline);
-    let leader = assignment.leader.filter(|_| !offline);
+    let serves = |node: &NodeId| {
+        cluster::is_live(state, *node) && !(*node == me && matches!(log, Log::Offline))
+    };
+    let leader = assignment.leader.filter(serves);
     MetadataResponsePartition {
         error_code: leader.map_or(Code::LeaderNotAvailable, |_| Code::None).code(),
         partition_index: index,
         leader_id: leader.map_or(-1, |leader| leader.0),
         leader_epoch: assignment.leader_epoch.0,
         replica_nodes: ids(&assignment.replicas),
-        isr_nodes: if offline { Vec::new() } else { ids(&assignment.in_sync) },
-        offline_replicas: if offline { ids(&assignment.replicas) } else { Vec::new() },
+        isr_nodes: ids(assignment.in_sync.iter().filter(|node| serves(node))),
+        offline_replicas: ids(assignment.replicas.iter().filter(|node| !serves(node))),
     }
 }
 
@@ -183,7 +192,8 @@ pub(crate) fn describe_topic_partitions(
             continue;
         };
         let upper = topic.partitions.len().min(from.saturating_add(left));
-        response.topics.push(describe_page(topic, from.min(upper)..upper));
+        let range = from.min(upper)..upper;
+        response.topics.push(describe_page(node.id, &state, topic, range));
         left -= upper.saturating_sub(from);
         if upper < topic.partitions.len() {
             let partition_index = i32::try_from(upper).unwrap_or(i32::MAX);
@@ -195,12 +205,14 @@ pub(crate) fn describe_topic_partitions(
 }
 
 fn describe_page(
+    me: NodeId,
+    state: &State,
     topic: &Topic,
     range: std::ops::Range<usize>,
 ) -> DescribeTopicPartitionsResponseTopic {
     let partitions = range.map(|at| {
         let index = i32::try_from(at).unwrap_or(i32::MAX);
-        let found = partition(index, &topic.partitions[at]);
+        let found = partition(me, state, index, &topic.partitions[at]);
         DescribeTopicPartitionsResponsePartition {
             error_code: found.error_code,
             partition_index: found.partition_index,
@@ -208,7 +220,7 @@ fn describe_page(
             leader_epoch: found.leader_epoch,
             replica_nodes: found.replica_nodes,
             isr_nodes: found.isr_nodes,
-            eligible_leader_replicas: Some(Vec::new()),
+            eligible_leader_replicas: Some(ids(&topic.partitions[at].assignment.eligible)),
             last_known_elr: Some(Vec::new()),
             offline_replicas: found.offline_replicas,
         }

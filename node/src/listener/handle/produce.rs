@@ -2,25 +2,28 @@
 //! the order in which it came; the answers are awaited behind that, so that the next request may
 //! begin.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use quorate_core::batch::{Batch, Invalid, Levels, Rules};
-use quorate_core::id::TopicId;
+use quorate_core::id::{NodeId, TopicId};
 use quorate_core::mutant;
-use quorate_core::partition::interface::Refusal;
-use quorate_core::partition::interface::{Acks, Input, Outcome as PartitionOutcome, Produce};
+use quorate_core::partition::interface::{
+    Acks, Assignment, Input, Outcome as PartitionOutcome, Produce, Refusal,
+};
 use quorate_core::shard::interface::{Input as ShardInput, Outcome};
 use quorate_core::time::{Instant, Timestamp};
 use quorate_net::kafka::error::Code;
 use quorate_net::kafka::messages::produce::{
-    BatchIndexAndErrorMessage, LeaderIdAndEpoch, PartitionProduceData, PartitionProduceResponse,
-    TopicProduceData, TopicProduceResponse,
+    BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceData,
+    PartitionProduceResponse, TopicProduceData, TopicProduceResponse,
 };
 use quorate_net::kafka::messages::{ProduceRequest, ProduceResponse};
 use quorate_net::wire::Text;
 
+use super::place;
+use crate::catalog::Topic;
 use crate::catalog::log::LogHandle;
-use crate::catalog::{Log, Topic};
 use crate::driver::ask::{Asked, Stopped, Withdrawal};
 use crate::listener::session::{Answer, Started};
 use crate::node::Node;
@@ -110,7 +113,13 @@ async fn append(
     let index = data.index;
     let (log, topic) = match find(topic, index) {
         Ok(found) => found,
-        Err(code) => return Ok(refused(index, code, None)),
+        Err(code) => {
+            let mut response = refusal(index, code, None);
+            if let Some(partition) = topic.ok().and_then(|topic| topic.partition(index)) {
+                name_leader(&mut response, code, &partition.assignment);
+            }
+            return Ok(Row::Refused(Box::new(response)));
+        }
     };
     let (batch, levels) = match check(node, topic, data, terms).await {
         Ok(checked) => checked,
@@ -140,10 +149,7 @@ fn find(topic: Result<&Topic, Code>, index: i32) -> Result<(&Arc<LogHandle>, &To
     if Topic::is_internal(&topic.name) {
         return Err(Code::InvalidTopicException);
     }
-    match &topic.partition(index).ok_or(Code::UnknownTopicOrPartition)?.log {
-        Log::Open(log) => Ok((log, topic)),
-        Log::Offline => Err(Code::KafkaStorageError),
-    }
+    Ok((place::find(Some(topic), index)?, topic))
 }
 
 /// The one batch, found good for this topic.
@@ -250,7 +256,8 @@ async fn finish(node: Arc<Node>, topics: Vec<Rows>) -> Answer {
         }
         responses.push(TopicProduceResponse { name, topic_id: id, partition_responses });
     }
-    let response = ProduceResponse { responses, ..ProduceResponse::default() };
+    let node_endpoints = endpoints(&node, &responses);
+    let response = ProduceResponse { responses, node_endpoints, ..ProduceResponse::default() };
     Answer::Send(response.into(), None)
 }
 
@@ -280,14 +287,41 @@ fn respond(
                 other => Code::from(other),
             };
             let mut response = refusal(index, code, Some(sentence(refused).into()));
-            if matches!(refused, Refusal::NotLeader) {
-                let leader_epoch = log.view().leader_epoch.0;
-                response.current_leader = LeaderIdAndEpoch { leader_id: node.id.0, leader_epoch };
+            if let Some(assignment) = place::assignment(&node.catalog.read(), log.partition) {
+                name_leader(&mut response, code, assignment);
             }
             response
         }
         other => unreachable!("a produce is not answered with {other:?}"),
     }
+}
+
+fn name_leader(response: &mut PartitionProduceResponse, code: Code, assignment: &Assignment) {
+    if place::names_leader(code)
+        && let Some(leader) = assignment.leader
+    {
+        let leader_epoch = assignment.leader_epoch.0;
+        response.current_leader = LeaderIdAndEpoch { leader_id: leader.0, leader_epoch };
+    }
+}
+
+/// Where the leaders that the answer names are reached.
+fn endpoints(node: &Node, responses: &[TopicProduceResponse]) -> Vec<NodeEndpoint> {
+    let rows = responses.iter().flat_map(|topic| &topic.partition_responses);
+    let leaders = rows.map(|row| row.current_leader.leader_id).filter(|id| *id >= 0);
+    let leaders: BTreeSet<i32> = leaders.collect();
+    if leaders.is_empty() {
+        return Vec::new();
+    }
+    let state = node.catalog.read();
+    let found = leaders.iter().filter_map(|id| state.image.node(NodeId(*id)));
+    let endpoints = found.map(|found| NodeEndpoint {
+        node_id: found.id.0,
+        host: found.address.host.as_str().into(),
+        port: i32::from(found.address.port),
+        rack: found.rack.as_deref().map(Text::from),
+    });
+    endpoints.collect()
 }
 
 fn sentence(refusal: &Refusal) -> String {

@@ -17,22 +17,13 @@ use quorate_net::kafka::messages::{
     OffsetForLeaderEpochResponse,
 };
 
-use super::fetch::read::epoch_code;
+use super::place::{find, leader_code};
 use crate::catalog::log::LogHandle;
-use crate::catalog::{Log, Topic};
 use crate::driver::ask::{Asked, Stopped, Withdrawal};
 use crate::node::Node;
 
 /// The offset that means: all that is readable.
 const HIGH_WATERMARK: i64 = -1;
-
-fn find(topic: Option<&Topic>, index: i32) -> Result<&Arc<LogHandle>, Code> {
-    let partition = topic.and_then(|topic| topic.partition(index));
-    match &partition.ok_or(Code::UnknownTopicOrPartition)?.log {
-        Log::Open(log) => Ok(log),
-        Log::Offline => Err(Code::KafkaStorageError),
-    }
-}
 
 async fn outcome(asked: Asked) -> Result<Outcome, Stopped> {
     match asked.await? {
@@ -115,7 +106,7 @@ pub(crate) async fn offset_for_leader_epoch(
 type EpochEnd = Result<Option<(LeaderEpoch, Offset)>, Code>;
 
 async fn epoch_end(log: &LogHandle, asked: &OffsetForLeaderPartition) -> Result<EpochEnd, Stopped> {
-    if let Some(code) = epoch_code(asked.current_leader_epoch, &log.view()) {
+    if let Some(code) = leader_code(asked.current_leader_epoch, &log.view()) {
         return Ok(Err(code));
     }
     let (partition, epoch) = (log.partition, LeaderEpoch(asked.leader_epoch));

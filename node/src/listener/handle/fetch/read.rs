@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use quorate_core::id::{LeaderEpoch, Offset};
-use quorate_core::partition::interface::{Isolation, ReadView};
+use quorate_core::id::{NodeId, Offset};
+use quorate_core::partition::interface::{Assignment, Isolation, ReadView};
 use quorate_net::kafka::error::Code;
 use quorate_net::kafka::messages::fetch::{LeaderIdAndEpoch, PartitionData};
 use quorate_net::wire::Records;
 
 use super::again::{LogAgain, Steps};
-use super::{BY_ID, Terms, TopicKey, Wanted, failure};
-use crate::catalog::Log;
+use super::{BY_ID, FROM_FOLLOWERS, Terms, TopicKey, Wanted, failure};
 use crate::catalog::log::LogHandle;
+use crate::catalog::{State, Topic};
+use crate::listener::handle::place::{epoch_code, leader_code, names_leader, open};
 use crate::listener::lending::Loan;
 use crate::listener::output::Source;
 use crate::node::Node;
@@ -39,6 +40,8 @@ pub(crate) struct Pass {
     pub(crate) failed: bool,
     /// A partition had more than the request may take of it: waiting would not add to it.
     pub(crate) more: bool,
+    /// A partition is better read elsewhere: the client should go there at once.
+    pub(crate) sent_away: bool,
 }
 
 /// A partition that can be read, and how far.
@@ -49,25 +52,37 @@ struct Readable<'a> {
     log: Arc<LogHandle>,
     view: ReadView,
     up_to: Offset,
+    /// A replica that is nearer to the client; nothing is read for it here then.
+    nearer: Option<NodeId>,
 }
 
 /// Why a partition cannot be read.
-#[derive(Clone, Copy)]
 struct Refused {
     code: Code,
-    /// Where the client should know the leader better: the leader's epoch.
-    leader_epoch: Option<LeaderEpoch>,
+    /// Where the client should know the leader better: who leads.
+    leader: LeaderIdAndEpoch,
 }
 
 impl From<Code> for Refused {
     fn from(code: Code) -> Self {
-        Self { code, leader_epoch: None }
+        Self { code, leader: LeaderIdAndEpoch::default() }
+    }
+}
+
+impl Refused {
+    fn new(code: Code, assignment: &Assignment) -> Self {
+        if !names_leader(code) {
+            return code.into();
+        }
+        let leader_id = assignment.leader.map_or(-1, |leader| leader.0);
+        let leader_epoch = assignment.leader_epoch.0;
+        Self { code, leader: LeaderIdAndEpoch { leader_id, leader_epoch } }
     }
 }
 
 impl Readable<'_> {
     fn has_more(&self) -> bool {
-        self.wanted.from < self.up_to
+        self.wanted.from < self.up_to && self.nearer.is_none()
     }
 }
 
@@ -76,24 +91,30 @@ pub(super) async fn pass(
     terms: &Terms,
     wanted: &[Wanted],
 ) -> (Pass, Option<Loan>) {
-    let found: Vec<Result<Readable<'_>, Refused>> =
-        wanted.iter().map(|wanted| find(node, terms, wanted)).collect();
+    let found: Vec<Result<Readable<'_>, Refused>> = {
+        let state = node.catalog.read();
+        wanted.iter().map(|wanted| find(&state, node.id, terms, wanted)).collect()
+    };
     let mut loan = match wanted_bytes(terms, &found) {
         Some(bytes) => Some(node.answers.take(bytes).await),
         None => None,
     };
     let permitted = loan.as_ref().map_or(0, Loan::bytes);
-    let terms = &Terms { bytes_max: terms.bytes_max.min(permitted), ..*terms };
+    let terms = &Terms { bytes_max: terms.bytes_max.min(permitted), ..terms.clone() };
     let mut pass = Pass::default();
     for (wanted, found) in wanted.iter().zip(found) {
         let read = match found {
+            Ok(Readable { nearer: Some(nearer), wanted, view, .. }) => {
+                pass.sent_away = true;
+                send_away(terms, wanted, &view, nearer)
+            }
             Ok(readable) => {
                 let up_to = readable.up_to;
                 let read = read(node, terms, &pass, readable, &mut loan).await;
                 pass.more |= read.log.is_some() && read.next < up_to;
                 read
             }
-            Err(refused) => unreadable(node, wanted, refused),
+            Err(refused) => unreadable(wanted, refused),
         };
         pass.failed |= read.data.error_code != Code::None.code();
         pass.bytes += read.data.records.as_ref().map_or(0, Records::len);
@@ -115,19 +136,31 @@ fn wanted_bytes(terms: &Terms, found: &[Result<Readable<'_>, Refused>]) -> Optio
     Some(more.fold(0, usize::saturating_add).min(terms.bytes_max).max(1))
 }
 
-fn find<'a>(node: &Node, terms: &Terms, wanted: &'a Wanted) -> Result<Readable<'a>, Refused> {
+fn find<'a>(
+    state: &State,
+    node: NodeId,
+    terms: &Terms,
+    wanted: &'a Wanted,
+) -> Result<Readable<'a>, Refused> {
     let topic = if terms.version >= BY_ID {
-        node.catalog.topic(wanted.topic.id).ok_or(Code::UnknownTopicId)?
+        state.topic(wanted.topic.id).ok_or(Code::UnknownTopicId)?
     } else {
-        node.catalog.topic_named(&wanted.topic.name).ok_or(Code::UnknownTopicOrPartition)?
+        state.topic_named(&wanted.topic.name).ok_or(Code::UnknownTopicOrPartition)?
     };
     let partition = topic.partition(wanted.index).ok_or(Code::UnknownTopicOrPartition)?;
-    let Log::Open(log) = &partition.log else { return Err(Code::KafkaStorageError.into()) };
+    let refuse = |code| Refused::new(code, &partition.assignment);
+    let log = open(partition).map_err(refuse)?;
     let view = log.view();
-    if let Some(code) = epoch_code(wanted.leader_epoch, &view) {
-        let leader_epoch = (code == Code::FencedLeaderEpoch).then_some(view.leader_epoch);
-        return Err(Refused { code, leader_epoch });
+    let code = if terms.version >= FROM_FOLLOWERS {
+        epoch_code(wanted.leader_epoch, &view)
+    } else {
+        leader_code(wanted.leader_epoch, &view)
+    };
+    if let Some(code) = code {
+        return Err(refuse(code));
     }
+    // A follower that lacks what the client has read elsewhere says so too: the client goes back
+    // to the leader then.
     if wanted.from < view.log_start || wanted.from > view.end {
         return Err(Code::OffsetOutOfRange.into());
     }
@@ -135,40 +168,50 @@ fn find<'a>(node: &Node, terms: &Terms, wanted: &'a Wanted) -> Result<Readable<'
         Isolation::ReadUncommitted => view.high_watermark,
         Isolation::ReadCommitted => view.last_stable,
     };
+    let nearer = nearer(state, node, terms, wanted, topic, &view);
     let batch_bytes_max = topic.rules.batch_bytes_max;
-    Ok(Readable { wanted, batch_bytes_max, log: Arc::clone(log), view, up_to })
+    Ok(Readable { wanted, batch_bytes_max, log: Arc::clone(log), view, up_to, nearer })
 }
 
-/// Whether the client and this node speak of the same leadership. KIP-320.
-pub(crate) fn epoch_code(asked: i32, view: &ReadView) -> Option<Code> {
-    if !view.is_leader {
-        Some(Code::NotLeaderOrFollower)
-    } else if asked < 0 || asked == view.leader_epoch.0 {
-        None
-    } else if asked < view.leader_epoch.0 {
-        Some(Code::FencedLeaderEpoch)
-    } else {
-        Some(Code::UnknownLeaderEpoch)
+/// The replica that the client should read from, if it is nearer than the leader: one in the
+/// client's rack. Who is in sync has all that is committed, so the client's place is there. KIP-392.
+fn nearer(
+    state: &State,
+    node: NodeId,
+    terms: &Terms,
+    wanted: &Wanted,
+    topic: &Topic,
+    view: &ReadView,
+) -> Option<NodeId> {
+    let rack = terms.rack.as_deref()?;
+    let is_near = |id: &&NodeId| {
+        state.image.node(**id).is_some_and(|found| found.rack.as_deref() == Some(rack))
+    };
+    if !view.is_leader || wanted.from > view.high_watermark || is_near(&&node) {
+        return None;
     }
+    let in_sync = &topic.partition(wanted.index)?.assignment.in_sync;
+    let near: Vec<&NodeId> = in_sync.iter().filter(is_near).collect();
+    // The partitions of a topic are spread over those that are as near.
+    let place = usize::try_from(wanted.index).ok()?.checked_rem(near.len())?;
+    Some(*near[place])
 }
 
-fn unreadable(node: &Node, wanted: &Wanted, refused: Refused) -> Read {
+fn unreadable(wanted: &Wanted, refused: Refused) -> Read {
     let mut data = failure(wanted.index, refused.code);
-    if let Some(LeaderEpoch(leader_epoch)) = refused.leader_epoch {
-        data.current_leader = LeaderIdAndEpoch { leader_id: node.id.0, leader_epoch };
-    }
+    data.current_leader = refused.leader;
     Read { topic: wanted.topic.clone(), data, source: None, log: None, next: wanted.from }
 }
 
-async fn read(
-    node: &Arc<Node>,
-    terms: &Terms,
-    pass: &Pass,
-    readable: Readable<'_>,
-    loan: &mut Option<Loan>,
-) -> Read {
-    let Readable { wanted, batch_bytes_max, log, view, up_to } = readable;
-    let mut data = PartitionData {
+fn send_away(terms: &Terms, wanted: &Wanted, view: &ReadView, nearer: NodeId) -> Read {
+    let mut data = about(terms, wanted, view);
+    data.preferred_read_replica = nearer.0;
+    Read { topic: wanted.topic.clone(), data, source: None, log: None, next: wanted.from }
+}
+
+/// The answer without records.
+fn about(terms: &Terms, wanted: &Wanted, view: &ReadView) -> PartitionData {
+    PartitionData {
         partition_index: wanted.index,
         high_watermark: view.high_watermark.0,
         last_stable_offset: view.last_stable.0,
@@ -179,7 +222,18 @@ async fn read(
         },
         records: Some(Records::default()),
         ..PartitionData::default()
-    };
+    }
+}
+
+async fn read(
+    node: &Arc<Node>,
+    terms: &Terms,
+    pass: &Pass,
+    readable: Readable<'_>,
+    loan: &mut Option<Loan>,
+) -> Read {
+    let Readable { wanted, batch_bytes_max, log, view, up_to, nearer: _ } = readable;
+    let mut data = about(terms, wanted, &view);
     let mut next = wanted.from;
     let mut source = None;
     // By what is lent now: a loan for one whole batch may have taken the place of a larger one.
@@ -216,7 +270,7 @@ async fn read(
                 if code == Code::KafkaStorageError {
                     tracing::error!(partition = %log.partition, "{error}");
                 }
-                return unreadable(node, wanted, code.into());
+                return unreadable(wanted, code.into());
             }
         }
     }

@@ -248,6 +248,7 @@ impl Session {
         let failed = read.data.error_code != Code::None.code();
         let news = has_records
             || failed
+            || read.data.preferred_read_replica >= 0
             || read.data.high_watermark != known.high_watermark
             || read.data.log_start_offset != known.log_start;
         // After an error all is news again.
