@@ -438,6 +438,10 @@ impl Machine for Quorum {
             Input::Read { request } => self.on_read(now, request, effects),
             Input::Change { request, change } => self.on_change(now, request, change, effects),
             Input::Transfer { request, to } => self.on_transfer(now, request, to, effects),
+            Input::Describe { request } => {
+                let outcome = Outcome::Described(Box::new(self.status(now)));
+                effects.push(Effect::Reply { request, outcome });
+            }
             Input::Resign => self.on_resign(now, effects),
             Input::SnapshotTaken { through, data } => {
                 self.on_snapshot_taken(through, data, effects);

@@ -54,6 +54,10 @@ pub enum Input {
         through: Index,
         data: Bytes,
     },
+    /// What an operator sees of the quorum from here, now.
+    Describe {
+        request: RequestId,
+    },
     /// Nobody waits for `request` any more.
     Cancelled {
         request: RequestId,
@@ -78,6 +82,7 @@ impl Input {
             Self::Propose { request, .. }
             | Self::Read { request }
             | Self::Change { request, .. }
+            | Self::Describe { request }
             | Self::Transfer { request, .. } => Some(*request),
             Self::Resign
             | Self::SnapshotTaken { .. }
@@ -154,6 +159,7 @@ pub enum Outcome {
     },
     /// Another node leads, or will at once.
     Transferred,
+    Described(Box<Status>),
     Refused(Refusal),
 }
 

@@ -338,7 +338,10 @@ impl Seat {
                 let append = append.append;
                 self.work.push_back(told(own_log::Input::AppendRefused { append }));
             }
-            Answer::Committed { .. } | Answer::Readable { .. } | Answer::Transferred => {
+            Answer::Committed { .. }
+            | Answer::Readable { .. }
+            | Answer::Transferred
+            | Answer::Described(_) => {
                 let append = append.append;
                 self.work.push_back(told(own_log::Input::Appended { append }));
             }

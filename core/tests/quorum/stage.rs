@@ -467,6 +467,7 @@ fn show_outcome(outcome: &Outcome) -> String {
         Outcome::Committed { position } => format!("committed {position}"),
         Outcome::Readable { through } => format!("readable {through}"),
         Outcome::Transferred => "transferred".to_owned(),
+        Outcome::Described(status) => format!("described {status:?}"),
         Outcome::Refused(refusal) => format!("refused {refusal:?}"),
     }
 }

@@ -255,7 +255,7 @@ impl World {
                 Outcome::Readable { through } => {
                     self.shadow.on_readable(request, through, &node.app);
                 }
-                Outcome::Transferred | Outcome::Refused(_) => {
+                Outcome::Transferred | Outcome::Described(_) | Outcome::Refused(_) => {
                     assert_ne!(outcome, Outcome::Refused(Refusal::Storage));
                 }
             },
