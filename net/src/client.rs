@@ -3,6 +3,7 @@
 //! unchanged in the simulated world. Not a driver for applications: Kafka's own clients are those.
 
 mod admin;
+mod cluster;
 mod connection;
 mod consume;
 mod error;
@@ -22,6 +23,10 @@ use quorate_core::time::Instant;
 pub use self::admin::{
     Configuration, ConfigurationChange, CreatedTopic, LogDirectory, NewTopic, PartitionSize,
     Resource,
+};
+pub use self::cluster::{
+    ClusterDescription, ClusterNode, Election, PartitionName, PerPartition, QuorumDescription,
+    QuorumMember, Reassignment,
 };
 pub use self::consume::{Consumer, ConsumerConfig, OnReset, PartitionBatches};
 pub use self::error::{Error, Fate};

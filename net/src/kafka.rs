@@ -248,12 +248,28 @@ apis! {
         advertised from 0: CreatePartitionsRequest => CreatePartitionsResponse;
     DeleteGroups = 42, 0..=2, flexible 2,
         advertised from 0: DeleteGroupsRequest => DeleteGroupsResponse;
+    ElectLeaders = 43, 0..=2, flexible 2,
+        advertised from 0: ElectLeadersRequest => ElectLeadersResponse;
     IncrementalAlterConfigs = 44, 0..=1, flexible 1,
         advertised from 0: IncrementalAlterConfigsRequest => IncrementalAlterConfigsResponse;
+    AlterPartitionReassignments = 45, 0..=1, flexible 0,
+        advertised from 0: AlterPartitionReassignmentsRequest => AlterPartitionReassignmentsResponse;
+    ListPartitionReassignments = 46, 0..=0, flexible 0,
+        advertised from 0: ListPartitionReassignmentsRequest => ListPartitionReassignmentsResponse;
+    DescribeQuorum = 55, 0..=2, flexible 0,
+        advertised from 0: DescribeQuorumRequest => DescribeQuorumResponse;
+    UpdateFeatures = 57, 0..=2, flexible 0,
+        advertised from 0: UpdateFeaturesRequest => UpdateFeaturesResponse;
     DescribeCluster = 60, 0..=2, flexible 0,
         advertised from 0: DescribeClusterRequest => DescribeClusterResponse;
+    UnregisterBroker = 64, 0..=0, flexible 0,
+        advertised from 0: UnregisterBrokerRequest => UnregisterBrokerResponse;
     DescribeTopicPartitions = 75, 0..=0, flexible 0,
         advertised from 0: DescribeTopicPartitionsRequest => DescribeTopicPartitionsResponse;
+    AddRaftVoter = 80, 0..=0, flexible 0,
+        advertised from 0: AddRaftVoterRequest => AddRaftVoterResponse;
+    RemoveRaftVoter = 81, 0..=0, flexible 0,
+        advertised from 0: RemoveRaftVoterRequest => RemoveRaftVoterResponse;
 }
 
 impl ApiKey {

@@ -150,7 +150,7 @@ macro_rules! integer {
     )*};
 }
 
-integer!(i8 i16 i32 i64);
+integer!(i8 i16 u16 i32 i64);
 
 impl Value for bool {
     const SIZE_MIN: usize = 1;

@@ -78,6 +78,14 @@ oracles! {
     DeleteGroups: DeleteGroupsRequest, DeleteGroupsResponse;
     IncrementalAlterConfigs: IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse;
     DescribeCluster: DescribeClusterRequest, DescribeClusterResponse;
+    AlterPartitionReassignments: AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse;
+    ListPartitionReassignments: ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse;
+    ElectLeaders: ElectLeadersRequest, ElectLeadersResponse;
+    DescribeQuorum: DescribeQuorumRequest, DescribeQuorumResponse;
+    UpdateFeatures: UpdateFeaturesRequest, UpdateFeaturesResponse;
+    UnregisterBroker: UnregisterBrokerRequest, UnregisterBrokerResponse;
+    AddRaftVoter: AddRaftVoterRequest, AddRaftVoterResponse;
+    RemoveRaftVoter: RemoveRaftVoterRequest, RemoveRaftVoterResponse;
     DescribeTopicPartitions: DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse;
 }
 

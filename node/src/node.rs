@@ -17,6 +17,7 @@ use std::time::Duration;
 use quorate_core::controller::interface::Problem;
 use quorate_core::id::NodeId;
 use quorate_core::metadata::Address;
+use quorate_core::time::Instant;
 use quorate_net::clock::Clock;
 
 use crate::catalog::Catalog;
@@ -55,6 +56,12 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// Until when a client wants to wait for a decision, `millis` from now, within bounds.
+    pub(crate) fn until(&self, millis: i32) -> Instant {
+        let patience = self.patience(millis, self.config.request.produce_wait_max);
+        self.clock.now().monotonic + patience
+    }
+
     /// How long a client wants to wait, in milliseconds, within a limit.
     #[allow(clippy::unused_self)]
     pub(crate) fn patience(&self, millis: i32, max: Duration) -> Duration {

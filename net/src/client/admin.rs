@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use quorate_core::id::{Offset, TopicId};
+use quorate_core::id::{NodeId, Offset, TopicId};
 
 use super::metadata::{partition_named, refusal, topic_named};
 use super::route::Lane;
@@ -98,7 +98,7 @@ impl Resource {
 }
 
 /// `Err` if the code in an answer is an error.
-fn accepted(what: &str, code: i16, message: Option<&Text>) -> Result<(), Error> {
+pub(super) fn accepted(what: &str, code: i16, message: Option<&Text>) -> Result<(), Error> {
     match refusal(code) {
         None => Ok(()),
         Some(code) => Err(Error::refused(what, code, message.map(Text::as_str))),
@@ -118,7 +118,7 @@ fn only<T>(mut results: Vec<T>, what: &str) -> Result<T, Error> {
 
 impl Client {
     /// How long the broker may work on an administrator's request, and tells it so.
-    fn work_time(&self) -> (Duration, i32) {
+    pub(super) fn work_time(&self) -> (Duration, i32) {
         let time = self.inner.config.operation_timeout;
         (time, i32::try_from(time.as_millis()).unwrap_or(i32::MAX))
     }
@@ -250,7 +250,15 @@ impl Client {
             include_documentation: true,
         };
         let attempt = || async {
-            let response = self.ask_any(&request, Duration::ZERO).await?;
+            let response = match resource {
+                // What a node is configured with, it alone can tell.
+                Resource::Broker(id) => {
+                    let address = self.broker_once(NodeId(*id)).await?;
+                    let routes = &self.inner.routes;
+                    routes.call(&address, Lane::Ask, &request, Duration::ZERO).await?
+                }
+                Resource::Topic(_) => self.ask_any(&request, Duration::ZERO).await?,
+            };
             let described = only(response.results, &what)?;
             let message = described.error_message.as_ref();
             accepted_for_good(&what, described.error_code, message)
@@ -343,7 +351,7 @@ fn accepted_for_good(
     }
 }
 
-fn log_directory(
+pub(super) fn log_directory(
     result: &m::describe_log_dirs::DescribeLogDirsResult,
 ) -> Result<LogDirectory, Error> {
     accepted(&format!("directory {}", result.log_dir), result.error_code, None)?;

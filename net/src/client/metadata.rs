@@ -213,6 +213,13 @@ impl Client {
         }
     }
 
+    /// Where a broker is reached. One attempt.
+    pub(crate) async fn broker_once(&self, id: NodeId) -> Result<String, Error> {
+        let metadata = self.metadata(Some(&[]), false).await?;
+        let known = metadata.brokers.get(&id).map(|broker| broker.address.clone());
+        known.ok_or_else(|| Error::refused(format!("broker {id}"), Code::BrokerNotAvailable, None))
+    }
+
     /// Asks the brokers one after another until one can be reached: those of the metadata, then
     /// those of the configuration. The seed says which of these is first.
     pub(crate) async fn ask_any<R: Call>(

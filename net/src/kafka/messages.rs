@@ -9,7 +9,9 @@
 
 mod describe;
 
+pub mod add_raft_voter;
 pub mod alter_configs;
+pub mod alter_partition_reassignments;
 pub mod api_versions;
 pub mod create_partitions;
 pub mod create_topics;
@@ -20,7 +22,9 @@ pub mod describe_cluster;
 pub mod describe_configs;
 pub mod describe_groups;
 pub mod describe_log_dirs;
+pub mod describe_quorum;
 pub mod describe_topic_partitions;
+pub mod elect_leaders;
 pub mod fetch;
 pub mod find_coordinator;
 pub mod heartbeat;
@@ -30,14 +34,22 @@ pub mod join_group;
 pub mod leave_group;
 pub mod list_groups;
 pub mod list_offsets;
+pub mod list_partition_reassignments;
 pub mod metadata;
 pub mod offset_commit;
 pub mod offset_fetch;
 pub mod offset_for_leader_epoch;
 pub mod produce;
+pub mod remove_raft_voter;
 pub mod sync_group;
+pub mod unregister_broker;
+pub mod update_features;
 
+pub use add_raft_voter::{AddRaftVoterRequest, AddRaftVoterResponse};
 pub use alter_configs::{AlterConfigsRequest, AlterConfigsResponse};
+pub use alter_partition_reassignments::{
+    AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse,
+};
 pub use api_versions::{ApiVersionsRequest, ApiVersionsResponse};
 pub use create_partitions::{CreatePartitionsRequest, CreatePartitionsResponse};
 pub use create_topics::{CreateTopicsRequest, CreateTopicsResponse};
@@ -48,9 +60,11 @@ pub use describe_cluster::{DescribeClusterRequest, DescribeClusterResponse};
 pub use describe_configs::{DescribeConfigsRequest, DescribeConfigsResponse};
 pub use describe_groups::{DescribeGroupsRequest, DescribeGroupsResponse};
 pub use describe_log_dirs::{DescribeLogDirsRequest, DescribeLogDirsResponse};
+pub use describe_quorum::{DescribeQuorumRequest, DescribeQuorumResponse};
 pub use describe_topic_partitions::{
     DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse,
 };
+pub use elect_leaders::{ElectLeadersRequest, ElectLeadersResponse};
 pub use fetch::{FetchRequest, FetchResponse};
 pub use find_coordinator::{FindCoordinatorRequest, FindCoordinatorResponse};
 pub use heartbeat::{HeartbeatRequest, HeartbeatResponse};
@@ -62,11 +76,17 @@ pub use join_group::{JoinGroupRequest, JoinGroupResponse};
 pub use leave_group::{LeaveGroupRequest, LeaveGroupResponse};
 pub use list_groups::{ListGroupsRequest, ListGroupsResponse};
 pub use list_offsets::{ListOffsetsRequest, ListOffsetsResponse};
+pub use list_partition_reassignments::{
+    ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse,
+};
 pub use metadata::{MetadataRequest, MetadataResponse};
 pub use offset_commit::{OffsetCommitRequest, OffsetCommitResponse};
 pub use offset_fetch::{OffsetFetchRequest, OffsetFetchResponse};
 pub use offset_for_leader_epoch::{OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse};
 pub use produce::{ProduceRequest, ProduceResponse};
+pub use remove_raft_voter::{RemoveRaftVoterRequest, RemoveRaftVoterResponse};
 pub use sync_group::{SyncGroupRequest, SyncGroupResponse};
+pub use unregister_broker::{UnregisterBrokerRequest, UnregisterBrokerResponse};
+pub use update_features::{UpdateFeaturesRequest, UpdateFeaturesResponse};
 
 use describe::structs;

@@ -66,6 +66,10 @@ impl<'a> Reader<'a> {
         Ok(i16::from_be_bytes(self.array()?))
     }
 
+    pub fn u16(&mut self) -> Result<u16, WireError> {
+        Ok(u16::from_be_bytes(self.array()?))
+    }
+
     pub fn i32(&mut self) -> Result<i32, WireError> {
         Ok(i32::from_be_bytes(self.array()?))
     }

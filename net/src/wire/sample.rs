@@ -53,7 +53,7 @@ macro_rules! numbers {
     )*};
 }
 
-numbers!(i8 i16 i32 i64);
+numbers!(i8 i16 u16 i32 i64);
 
 impl Sample for bool {
     fn sample(source: &mut Source<'_>, _: Form) -> Self {

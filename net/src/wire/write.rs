@@ -61,6 +61,10 @@ impl Writer {
         self.open.put_i16(value);
     }
 
+    pub fn u16(&mut self, value: u16) {
+        self.open.put_u16(value);
+    }
+
     pub fn i32(&mut self, value: i32) {
         self.open.put_i32(value);
     }

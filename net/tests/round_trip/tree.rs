@@ -109,7 +109,7 @@ impl Parser<'_> {
             let name = name.to_owned();
             self.rest = rest;
             let mut value = self.tree();
-            if name == "replica_directory_id" {
+            if matches!(name.as_str(), "replica_directory_id" | "voter_directory_id") {
                 value = uuid(&value).map_or(value, Tree::Leaf);
             }
             if !DROPPED.contains(&name.as_str()) {

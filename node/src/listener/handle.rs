@@ -3,15 +3,18 @@
 
 pub(crate) mod cluster;
 pub(crate) mod configs;
+pub(crate) mod features;
 pub(crate) mod fetch;
 pub(crate) mod groups;
 pub(crate) mod list_offsets;
 pub(crate) mod log_dirs;
 pub(crate) mod metadata;
+pub(crate) mod moves;
 pub(crate) mod offsets;
 pub(crate) mod place;
 pub(crate) mod produce;
 pub(crate) mod producer_id;
+pub(crate) mod quorum;
 pub(crate) mod records;
 pub(crate) mod repeated;
 pub(crate) mod topics;
@@ -86,6 +89,30 @@ impl Serve for Handlers {
             }
             Request::DescribeLogDirs(request) => {
                 answer(async move { Ok(log_dirs::describe(&node, request).await) })
+            }
+            Request::AlterPartitionReassignments(request) => {
+                answer(async move { moves::reassign(&node, request).await })
+            }
+            Request::ListPartitionReassignments(request) => {
+                answer(async move { moves::list(&node, request).await })
+            }
+            Request::ElectLeaders(request) => {
+                answer(async move { moves::elect(&node, version, request).await })
+            }
+            Request::UpdateFeatures(request) => {
+                answer(async move { features::update(&node, version, request).await })
+            }
+            Request::DescribeQuorum(request) => {
+                answer(async move { quorum::describe(&node, request).await })
+            }
+            Request::AddRaftVoter(request) => {
+                answer(async move { quorum::add(&node, request).await })
+            }
+            Request::RemoveRaftVoter(request) => {
+                answer(async move { quorum::remove(&node, request).await })
+            }
+            Request::UnregisterBroker(request) => {
+                answer(async move { features::unregister(&node, request).await })
             }
             Request::InitProducerId(request) => {
                 answer(async move { producer_id::init(&node, &request).await })

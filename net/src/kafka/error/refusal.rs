@@ -5,6 +5,7 @@ use quorate_core::batch::validate::{Invalid, InvalidKind};
 use quorate_core::controller::interface::ProblemKind;
 use quorate_core::group::interface::Refusal as GroupRefusal;
 use quorate_core::partition::interface::Refusal as PartitionRefusal;
+use quorate_core::quorum::interface::Refusal as QuorumRefusal;
 
 use super::Code;
 
@@ -53,6 +54,25 @@ impl From<ProblemKind> for Code {
             ProblemKind::PreferredLeaderNotAvailable => Self::PreferredLeaderNotAvailable,
             ProblemKind::EligibleLeadersNotAvailable => Self::EligibleLeadersNotAvailable,
             ProblemKind::FeatureUpdateFailed => Self::FeatureUpdateFailed,
+        }
+    }
+}
+
+impl From<&QuorumRefusal> for Code {
+    fn from(refusal: &QuorumRefusal) -> Self {
+        match refusal {
+            QuorumRefusal::NotLeader { .. }
+            | QuorumRefusal::NotInCharge
+            | QuorumRefusal::Transferring
+            | QuorumRefusal::Busy => Self::NotController,
+            QuorumRefusal::Unknown
+            | QuorumRefusal::ChangePending
+            | QuorumRefusal::NotCaughtUp { .. }
+            | QuorumRefusal::TransferFailed => Self::RequestTimedOut,
+            QuorumRefusal::NotObserved | QuorumRefusal::NotVoter => Self::VoterNotFound,
+            QuorumRefusal::AlreadyVoter => Self::DuplicateVoter,
+            QuorumRefusal::LastVoter | QuorumRefusal::TooLarge { .. } => Self::InvalidRequest,
+            QuorumRefusal::Storage => Self::KafkaStorageError,
         }
     }
 }
