@@ -84,6 +84,11 @@ pub(crate) enum Command {
     Produce(ProduceArgs),
     /// Print the records of a topic
     Consume(ConsumeArgs),
+    /// Look at the cluster, and move things in it
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+    /// Whether all is well, for monitors: exits 0 well, 1 degraded, 2 critical, 3 unreachable
+    Check(CheckArgs),
     /// Look into the files of a node
     #[command(subcommand)]
     Log(LogCommand),
@@ -196,6 +201,91 @@ pub(crate) enum TopicCommand {
         #[command(flatten)]
         sure: Sure,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClusterCommand {
+    /// Who leads, what is under-replicated, what is being repaired and how long that takes
+    Status,
+    /// What is wrong, and which loss the cluster would not bear; exits 1 if something is wrong
+    Health,
+    /// How many partitions each node leads, and elections by hand
+    Leaders {
+        /// Elections for these only: TOPIC or TOPIC:PARTITION
+        partitions: Vec<String>,
+        /// Bring leaders back to where they belong
+        #[arg(long)]
+        preferred: bool,
+        /// Let any replica lead where nobody may: acknowledged records may be lost
+        #[arg(long, conflicts_with = "preferred")]
+        unclean: bool,
+        #[command(flatten)]
+        sure: Sure,
+    },
+    /// Who votes on the metadata
+    Quorum {
+        /// One voter more, a node that follows already: NODE or NODE/DIRECTORY
+        #[arg(long, value_name = "NODE")]
+        add: Option<String>,
+        /// One voter less: NODE or NODE/DIRECTORY
+        #[arg(long, value_name = "NODE", conflicts_with = "add")]
+        remove: Option<String>,
+        #[command(flatten)]
+        sure: Sure,
+    },
+    /// Move partitions to other nodes; without --to list what moves
+    Reassign {
+        /// TOPIC or TOPIC:PARTITION
+        partitions: Vec<String>,
+        /// The nodes that shall keep the copies, the preferred leader first
+        #[arg(long, value_name = "NODES", value_delimiter = ',')]
+        to: Vec<i32>,
+        /// Take running moves back
+        #[arg(long, conflicts_with = "to")]
+        cancel: bool,
+        #[command(flatten)]
+        sure: Sure,
+    },
+    /// Move all copies of a node away, so that it can leave
+    Decommission {
+        node: i32,
+        /// It stays after all
+        #[arg(long)]
+        cancel: bool,
+        /// It is gone and keeps nothing: forget it
+        #[arg(long, conflicts_with = "cancel")]
+        forget: bool,
+        /// Until it keeps nothing
+        #[arg(long, conflicts_with_all = ["cancel", "forget"])]
+        wait: bool,
+        #[command(flatten)]
+        sure: Sure,
+    },
+    /// Take all leaderships from a node; it keeps its copies even while it is away
+    Maintenance {
+        node: i32,
+        /// It serves again
+        #[arg(long)]
+        end: bool,
+        /// Until it leads nothing
+        #[arg(long, conflicts_with = "end")]
+        wait: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// text, json, prometheus, nagios
+    #[arg(long, value_name = "FORM", default_value = "text", hide_possible_values = true)]
+    pub form: CheckForm,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CheckForm {
+    Text,
+    Json,
+    Prometheus,
+    Nagios,
 }
 
 #[derive(Debug, Args)]

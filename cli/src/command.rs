@@ -2,6 +2,8 @@
 //! options, topics looked up with a word for the mistyped.
 
 pub(crate) mod bench;
+pub(crate) mod check;
+pub(crate) mod cluster;
 pub(crate) mod consume;
 pub(crate) mod generate;
 pub(crate) mod log;

@@ -61,6 +61,8 @@ async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
         Command::Topic(topic) => command::topic::run(&context, topic).await,
         Command::Produce(args) => command::produce::run(&context, args).await,
         Command::Consume(args) => command::consume::run(&context, args).await,
+        Command::Cluster(cluster) => command::cluster::run(&context, cluster).await,
+        Command::Check(args) => command::check::run(&context, args.form).await,
         Command::Log(log) => command::log::run(&context, log).await,
         Command::Bench(bench) => command::bench::run(&context, bench).await,
         Command::Generate(generate) => command::generate::run(&context, generate),

@@ -253,9 +253,11 @@ apis! {
     IncrementalAlterConfigs = 44, 0..=1, flexible 1,
         advertised from 0: IncrementalAlterConfigsRequest => IncrementalAlterConfigsResponse;
     AlterPartitionReassignments = 45, 0..=1, flexible 0,
-        advertised from 0: AlterPartitionReassignmentsRequest => AlterPartitionReassignmentsResponse;
+        advertised from 0:
+        AlterPartitionReassignmentsRequest => AlterPartitionReassignmentsResponse;
     ListPartitionReassignments = 46, 0..=0, flexible 0,
-        advertised from 0: ListPartitionReassignmentsRequest => ListPartitionReassignmentsResponse;
+        advertised from 0:
+        ListPartitionReassignmentsRequest => ListPartitionReassignmentsResponse;
     DescribeQuorum = 55, 0..=2, flexible 0,
         advertised from 0: DescribeQuorumRequest => DescribeQuorumResponse;
     UpdateFeatures = 57, 0..=2, flexible 0,

@@ -78,8 +78,10 @@ oracles! {
     DeleteGroups: DeleteGroupsRequest, DeleteGroupsResponse;
     IncrementalAlterConfigs: IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse;
     DescribeCluster: DescribeClusterRequest, DescribeClusterResponse;
-    AlterPartitionReassignments: AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse;
-    ListPartitionReassignments: ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse;
+    AlterPartitionReassignments:
+        AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse;
+    ListPartitionReassignments:
+        ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse;
     ElectLeaders: ElectLeadersRequest, ElectLeadersResponse;
     DescribeQuorum: DescribeQuorumRequest, DescribeQuorumResponse;
     UpdateFeatures: UpdateFeaturesRequest, UpdateFeaturesResponse;

@@ -131,7 +131,8 @@ impl Client {
         self.retry("the cluster's nodes", attempt).await
     }
 
-    /// The quorum, as the node that leads it or any other knows it.
+    /// The quorum, as the node that leads it or any other knows it. One attempt: it is asked when
+    /// something may be wrong with it.
     ///
     /// # Errors
     ///
@@ -144,22 +145,19 @@ impl Client {
             }],
         };
         let what = "the metadata quorum";
-        let attempt = || async {
-            let response = self.ask_controller(&request, Duration::ZERO).await?;
-            accepted(what, response.error_code, response.error_message.as_ref())?;
-            let partitions = response.topics.into_iter().flat_map(|topic| topic.partitions);
-            let found = partitions.into_iter().next();
-            let found = found.ok_or_else(|| Error::refused(what, Code::InvalidRequest, None))?;
-            accepted(what, found.error_code, found.error_message.as_ref())?;
-            Ok(QuorumDescription {
-                leader: Some(NodeId(found.leader_id)).filter(|id| id.0 >= 0),
-                term: found.leader_epoch,
-                high_watermark: found.high_watermark,
-                voters: found.current_voters.iter().map(member).collect(),
-                observers: found.observers.iter().map(member).collect(),
-            })
-        };
-        self.retry(what, attempt).await
+        let response = self.ask_controller(&request, Duration::ZERO).await?;
+        accepted(what, response.error_code, response.error_message.as_ref())?;
+        let partitions = response.topics.into_iter().flat_map(|topic| topic.partitions);
+        let found = partitions.into_iter().next();
+        let found = found.ok_or_else(|| Error::refused(what, Code::InvalidRequest, None))?;
+        accepted(what, found.error_code, found.error_message.as_ref())?;
+        Ok(QuorumDescription {
+            leader: Some(NodeId(found.leader_id)).filter(|id| id.0 >= 0),
+            term: found.leader_epoch,
+            high_watermark: found.high_watermark,
+            voters: found.current_voters.iter().map(member).collect(),
+            observers: found.observers.iter().map(member).collect(),
+        })
     }
 
     /// Moves partitions to the nodes given, the preferred leader first; `None` takes a move back.
@@ -327,6 +325,29 @@ impl Client {
             accepted(&what, response.error_code, response.error_message.as_ref())
         };
         self.retry(&format!("removing {what}"), attempt).await
+    }
+
+    /// One setting of a node that stands in the metadata, so that any node tells it; `None` if it
+    /// has none.
+    ///
+    /// # Errors
+    ///
+    /// If no node answers, or none tells that setting of another.
+    pub async fn node_config(&self, node: NodeId, key: &str) -> Result<Option<String>, Error> {
+        const BROKER: i8 = 4;
+        let request = m::DescribeConfigsRequest {
+            resources: vec![m::describe_configs::DescribeConfigsResource {
+                resource_type: BROKER,
+                resource_name: Text::from(node.to_string()),
+                configuration_keys: Some(vec![Text::from(key)]),
+            }],
+            ..m::DescribeConfigsRequest::default()
+        };
+        let response = self.ask_any(&request, Duration::ZERO).await?;
+        let Some(found) = response.results.into_iter().next() else { return Ok(None) };
+        accepted(&format!("node {node}"), found.error_code, found.error_message.as_ref())?;
+        let config = found.configs.into_iter().find(|config| config.name == key);
+        Ok(config.and_then(|config| config.value).map(|value| value.to_string()))
     }
 
     /// The data directories of one node.

@@ -3,6 +3,7 @@
 
 pub(crate) mod cluster;
 pub(crate) mod configs;
+mod duty;
 pub(crate) mod features;
 pub(crate) mod fetch;
 pub(crate) mod groups;
@@ -69,56 +70,67 @@ impl Serve for Handlers {
             Request::DeleteRecords(request) => {
                 answer(async move { records::delete_records(&node, request).await })
             }
-            Request::CreateTopics(request) => {
-                answer(async move { topics::create_topics(&node, request).await })
-            }
-            Request::DeleteTopics(request) => {
-                answer(async move { topics::delete_topics(&node, version, request).await })
-            }
-            Request::CreatePartitions(request) => {
-                answer(async move { topics::create_partitions(&node, request).await })
-            }
-            Request::DescribeConfigs(request) => {
-                answer(std::future::ready(Ok(configs::describe(&node, request))))
-            }
-            Request::AlterConfigs(request) => {
-                answer(async move { configs::replace(&node, request).await })
-            }
-            Request::IncrementalAlterConfigs(request) => {
-                answer(async move { configs::edit(&node, request).await })
+            Request::InitProducerId(request) => {
+                answer(async move { producer_id::init(&node, &request).await })
             }
             Request::DescribeLogDirs(request) => {
                 answer(async move { Ok(log_dirs::describe(&node, request).await) })
             }
-            Request::AlterPartitionReassignments(request) => {
-                answer(async move { moves::reassign(&node, request).await })
-            }
-            Request::ListPartitionReassignments(request) => {
-                answer(async move { moves::list(&node, request).await })
-            }
-            Request::ElectLeaders(request) => {
-                answer(async move { moves::elect(&node, version, request).await })
-            }
-            Request::UpdateFeatures(request) => {
-                answer(async move { features::update(&node, version, request).await })
-            }
-            Request::DescribeQuorum(request) => {
-                answer(async move { quorum::describe(&node, request).await })
-            }
-            Request::AddRaftVoter(request) => {
-                answer(async move { quorum::add(&node, request).await })
-            }
-            Request::RemoveRaftVoter(request) => {
-                answer(async move { quorum::remove(&node, request).await })
-            }
-            Request::UnregisterBroker(request) => {
-                answer(async move { features::unregister(&node, request).await })
-            }
-            Request::InitProducerId(request) => {
-                answer(async move { producer_id::init(&node, &request).await })
-            }
-            group => groups::begin(node, client, header, group),
+            other => administer(node, client, header, other),
         }
+    }
+}
+
+/// Requests of administrators, and those of groups.
+fn administer(
+    node: Arc<Node>,
+    client: &Arc<Client>,
+    header: &RequestHeader,
+    request: Request,
+) -> Starting {
+    let version = header.version;
+    match request {
+        Request::CreateTopics(request) => {
+            answer(async move { topics::create_topics(&node, request).await })
+        }
+        Request::DeleteTopics(request) => {
+            answer(async move { topics::delete_topics(&node, version, request).await })
+        }
+        Request::CreatePartitions(request) => {
+            answer(async move { topics::create_partitions(&node, request).await })
+        }
+        Request::DescribeConfigs(request) => {
+            answer(std::future::ready(Ok(configs::describe(&node, request))))
+        }
+        Request::AlterConfigs(request) => {
+            answer(async move { configs::replace(&node, request).await })
+        }
+        Request::IncrementalAlterConfigs(request) => {
+            answer(async move { configs::edit(&node, request).await })
+        }
+        Request::AlterPartitionReassignments(request) => {
+            answer(async move { moves::reassign(&node, request).await })
+        }
+        Request::ListPartitionReassignments(request) => {
+            answer(async move { moves::list(&node, request).await })
+        }
+        Request::ElectLeaders(request) => {
+            answer(async move { moves::elect(&node, version, request).await })
+        }
+        Request::UpdateFeatures(request) => {
+            answer(async move { features::update(&node, version, request).await })
+        }
+        Request::DescribeQuorum(request) => {
+            answer(async move { quorum::describe(&node, request).await })
+        }
+        Request::AddRaftVoter(request) => answer(async move { quorum::add(&node, request).await }),
+        Request::RemoveRaftVoter(request) => {
+            answer(async move { quorum::remove(&node, request).await })
+        }
+        Request::UnregisterBroker(request) => {
+            answer(async move { features::unregister(&node, request).await })
+        }
+        group => groups::begin(node, client, header, group),
     }
 }
 

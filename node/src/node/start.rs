@@ -107,10 +107,7 @@ pub(super) async fn start(
         reason = started.halt.halted() => return Err(NodeError::Halted(reason)),
         joined = join(node, rng.u64(), &news) => joined?,
     }
-    let offline = node.catalog.read().offline();
-    if !offline.is_empty() {
-        tracing::error!(?offline, "logs that are not what was written are not served");
-    }
+    tell_offline(node);
     let Running { shared, sessions, .. } = &started.running;
     let connections_max = node.config.network.connections_max;
     tokio::spawn(listener::listen(
@@ -345,6 +342,13 @@ async fn open_metadata(node: &Arc<Node>) -> Result<(), NodeError> {
     let open = Box::new(Open { partition, role: Role::Metadata, recovered, config, assignment });
     shard.tell(Command::Open { log, open }).await?;
     Ok(())
+}
+
+fn tell_offline(node: &Node) {
+    let offline = node.catalog.read().offline();
+    if !offline.is_empty() {
+        tracing::error!(?offline, "logs that are not what was written are not served");
+    }
 }
 
 #[cfg(test)]

@@ -39,20 +39,21 @@ pub(super) async fn run(context: &Context, name: &str, all: bool) -> Result<(), 
     let client = context.connect().await?;
     let topic = existing_topic(&client, name).await?;
     let configs = client.describe_configs(&Resource::Topic(name.to_owned())).await?;
-    let indexes: Vec<i32> = (0..topic.partition_count()).collect();
-    let isolation = Isolation::ReadUncommitted;
-    let starts = client.list_offsets(name, &indexes, Position::Beginning, isolation).await?;
-    let ends = client.list_offsets(name, &indexes, Position::End, isolation).await?;
-    let partitions = topic.partitions.iter().zip(starts.iter().zip(&ends));
+    // Nobody tells the offsets of a partition that nobody leads.
+    let led = topic.partitions.iter().filter(|partition| partition.leader.is_some());
+    let led: Vec<i32> = led.map(|partition| partition.index).collect();
+    let starts = offsets(&client, name, &led, Position::Beginning).await?;
+    let ends = offsets(&client, name, &led, Position::End).await?;
+    let partitions = topic.partitions.iter();
     let partitions = partitions
-        .map(|(partition, (start, end))| DescribedPartition {
+        .map(|partition| DescribedPartition {
             partition: partition.index,
             leader: partition.leader.map(|id| id.0),
             leader_epoch: partition.leader_epoch.0,
             replicas: partition.replicas.iter().map(|id| id.0).collect(),
             in_sync: partition.in_sync.iter().map(|id| id.0).collect(),
-            start: start.offset.map(|offset| offset.0),
-            end: end.offset.map(|offset| offset.0),
+            start: starts.get(&partition.index).copied(),
+            end: ends.get(&partition.index).copied(),
         })
         .collect();
     let shown = configs.iter().filter(|config| all || !config.default);
@@ -70,6 +71,21 @@ pub(super) async fn run(context: &Context, name: &str, all: bool) -> Result<(), 
         config: shown.map(|config| (config.name.as_str(), config.value.as_deref())).collect(),
     };
     if context.output.json { context.output.json(&described) } else { print(context, &described) }
+}
+
+async fn offsets(
+    client: &Client,
+    name: &str,
+    partitions: &[i32],
+    position: Position,
+) -> Result<BTreeMap<i32, i64>, Failure> {
+    if partitions.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let isolation = Isolation::ReadUncommitted;
+    let listed = client.list_offsets(name, partitions, position, isolation).await?;
+    let found = partitions.iter().zip(listed);
+    Ok(found.filter_map(|(index, listed)| Some((*index, listed.offset?.0))).collect())
 }
 
 fn print(context: &Context, described: &Described<'_>) -> Result<(), Failure> {

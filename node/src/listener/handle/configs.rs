@@ -7,6 +7,7 @@ use quorate_core::controller::interface::{
     AlterConfig, ConfigChange, ConfigOp, Input, Outcome, Problem, Resource,
 };
 use quorate_core::id::NodeId;
+use quorate_core::metadata::Duty;
 use quorate_core::metadata::config::{Kind, TOPIC_SETTINGS, TopicConfigs};
 use quorate_net::kafka::error::Code;
 use quorate_net::kafka::messages::describe_configs::{
@@ -20,6 +21,7 @@ use quorate_net::kafka::messages::{
 };
 use quorate_net::wire::Text;
 
+use super::duty;
 use super::repeated::once;
 use crate::config::NodeConfig;
 use crate::controller_client::PATIENCE;
@@ -32,6 +34,7 @@ const BROKER: i8 = 4;
 
 /// Kafka's sources of a value.
 pub(super) const SOURCE_TOPIC: i8 = 1;
+const SOURCE_NODE: i8 = 2;
 pub(super) const SOURCE_STATIC_NODE: i8 = 4;
 pub(super) const SOURCE_DEFAULT: i8 = 5;
 
@@ -175,8 +178,22 @@ fn node_configs(
     resource: &DescribeConfigsResource,
 ) -> Configs {
     let name = &resource.resource_name;
-    if !name.is_empty() && name.parse() != Ok(node.id.0) {
-        return Err((Code::InvalidRequest, "that is not this node"));
+    let id = if name.is_empty() { Ok(node.id.0) } else { name.parse() };
+    let duty = id
+        .as_ref()
+        .ok()
+        .and_then(|id| node.catalog.read().image.node(NodeId(*id)).map(|found| found.duty));
+    let duty = duty.map(|duty| duty_row(request, duty));
+    if id != Ok(node.id.0) {
+        // What a node is configured with stands in its file, its duty stands in the metadata.
+        let is_about_duty = resource
+            .configuration_keys
+            .as_ref()
+            .is_some_and(|keys| !keys.is_empty() && keys.iter().all(|key| *key == duty::NAME));
+        return match duty.filter(|_| is_about_duty) {
+            Some(row) => Ok(vec![row]),
+            None => Err((Code::InvalidRequest, "that is not this node: ask it")),
+        };
     }
     let (values, defaults) = (node.config.values(), NodeConfig::default().values());
     let ours = NodeConfig::KEYS.iter().map(|key| (format!("quorate.{key}"), *key));
@@ -200,7 +217,18 @@ fn node_configs(
                 ..DescribeConfigsResourceResult::default()
             }
         });
-    Ok(rows.collect())
+    Ok(rows.chain(duty.filter(|_| asks_for(resource, duty::NAME))).collect())
+}
+
+fn duty_row(request: &DescribeConfigsRequest, duty: Duty) -> DescribeConfigsResourceResult {
+    DescribeConfigsResourceResult {
+        name: duty::NAME.into(),
+        value: Some(duty::value(duty).into()),
+        config_source: if duty == Duty::Serve { SOURCE_DEFAULT } else { SOURCE_NODE },
+        config_type: STRING,
+        documentation: request.include_documentation.then(|| duty::DOC.into()),
+        ..DescribeConfigsResourceResult::default()
+    }
 }
 
 /// What a request says of one resource: for the controller, or wrong in its form.
@@ -301,8 +329,19 @@ async fn alter(
     asked: Vec<Asked>,
     validate_only: bool,
 ) -> Result<Vec<Altered>, Stopped> {
-    let resources: Vec<AlterConfig> =
-        asked.iter().filter_map(|asked| asked.change.as_ref().ok().cloned()).collect();
+    // What is changed elsewhere than in a configuration, and is told in its place.
+    let mut duties = Vec::with_capacity(asked.len());
+    let mut resources: Vec<AlterConfig> = Vec::new();
+    for asked in &asked {
+        let wanted = asked.change.as_ref().ok().and_then(duty::wanted);
+        if wanted.is_none() {
+            resources.extend(asked.change.as_ref().ok().cloned());
+        }
+        duties.push(match wanted {
+            Some(wanted) => Some(duty::set(node, wanted, validate_only).await?),
+            None => None,
+        });
+    }
     let until = node.clock.now().monotonic + PATIENCE;
     let input =
         |request| Input::AlterConfigs { request, resources: resources.clone(), validate_only };
@@ -313,10 +352,11 @@ async fn alter(
         other => unreachable!("configurations are altered, not {other:?}"),
     };
     done.reverse();
-    let rows = asked.into_iter().map(|asked| {
-        let (code, why) = match asked.change {
-            Err((code, why)) => (code, Some(why)),
-            Ok(_) => match done.pop() {
+    let rows = asked.into_iter().zip(duties).map(|(asked, duty)| {
+        let (code, why) = match (duty, asked.change) {
+            (Some(told), _) => told,
+            (None, Err((code, why))) => (code, Some(why)),
+            (None, Ok(_)) => match done.pop() {
                 Some(Err(problem)) => (problem.kind.into(), Some(problem.message.into())),
                 _ => (Code::None, None),
             },

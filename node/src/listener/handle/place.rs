@@ -41,7 +41,7 @@ pub(crate) fn epoch_code(asked: i32, view: &ReadView) -> Option<Code> {
 
 /// As `epoch_code`, for what only the leader may answer.
 pub(crate) fn leader_code(asked: i32, view: &ReadView) -> Option<Code> {
-    epoch_code(asked, view).or((!view.is_leader).then_some(Code::NotLeaderOrFollower))
+    epoch_code(asked, view).or_else(|| (!view.is_leader).then_some(Code::NotLeaderOrFollower))
 }
 
 /// Whether the answer says who leads, so that the client need not ask. KIP-951.

@@ -174,7 +174,8 @@ fn find<'a>(
 }
 
 /// The replica that the client should read from, if it is nearer than the leader: one in the
-/// client's rack. Who is in sync has all that is committed, so the client's place is there. KIP-392.
+/// client's rack. Who is in sync has all that is committed, so the client's place is there.
+/// KIP-392.
 fn nearer(
     state: &State,
     node: NodeId,
