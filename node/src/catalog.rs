@@ -95,7 +95,7 @@ impl State {
         topics.collect()
     }
 
-    fn put(&mut self, topic: Topic) {
+    pub(crate) fn put(&mut self, topic: Topic) {
         self.names.insert(topic.name.clone(), topic.id);
         self.topics.insert(topic.id, Arc::new(topic));
     }

@@ -155,3 +155,6 @@ fn api_versions(version: i16, request: &ApiVersionsRequest) -> ApiVersionsRespon
     }
     response
 }
+
+#[cfg(test)]
+mod tests;

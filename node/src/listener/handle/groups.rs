@@ -173,7 +173,11 @@ async fn find_coordinator(
 }
 
 /// The node that leads the partition in which the group's truth stands.
-fn coordinator<'a>(state: &'a State, offsets: &Topic, group: &str) -> Option<&'a metadata::Node> {
+pub(super) fn coordinator<'a>(
+    state: &'a State,
+    offsets: &Topic,
+    group: &str,
+) -> Option<&'a metadata::Node> {
     // As it is known now: the topic that was found may have been created just before.
     let offsets = state.topic(offsets.id)?;
     let partitions = i32::try_from(offsets.partitions.len()).ok().filter(|count| *count > 0)?;

@@ -119,7 +119,12 @@ async fn one(
     }
 }
 
-fn describe(me: NodeId, state: &State, topic: &Topic, operations: bool) -> MetadataResponseTopic {
+pub(super) fn describe(
+    me: NodeId,
+    state: &State,
+    topic: &Topic,
+    operations: bool,
+) -> MetadataResponseTopic {
     let partitions = (0..).zip(&topic.partitions);
     MetadataResponseTopic {
         name: Some(topic.name.as_str().into()),

@@ -45,7 +45,7 @@ pub(crate) struct Pass {
 }
 
 /// A partition that can be read, and how far.
-struct Readable<'a> {
+pub(in crate::listener::handle) struct Readable<'a> {
     wanted: &'a Wanted,
     /// The largest batch that its topic takes.
     batch_bytes_max: usize,
@@ -57,10 +57,10 @@ struct Readable<'a> {
 }
 
 /// Why a partition cannot be read.
-struct Refused {
-    code: Code,
+pub(in crate::listener::handle) struct Refused {
+    pub(in crate::listener::handle) code: Code,
     /// Where the client should know the leader better: who leads.
-    leader: LeaderIdAndEpoch,
+    pub(in crate::listener::handle) leader: LeaderIdAndEpoch,
 }
 
 impl From<Code> for Refused {
@@ -136,7 +136,7 @@ fn wanted_bytes(terms: &Terms, found: &[Result<Readable<'_>, Refused>]) -> Optio
     Some(more.fold(0, usize::saturating_add).min(terms.bytes_max).max(1))
 }
 
-fn find<'a>(
+pub(in crate::listener::handle) fn find<'a>(
     state: &State,
     node: NodeId,
     terms: &Terms,
@@ -176,7 +176,7 @@ fn find<'a>(
 /// The replica that the client should read from, if it is nearer than the leader: one in the
 /// client's rack. Who is in sync has all that is committed, so the client's place is there.
 /// KIP-392.
-fn nearer(
+pub(in crate::listener::handle) fn nearer(
     state: &State,
     node: NodeId,
     terms: &Terms,
