@@ -9,6 +9,7 @@ mod replies;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use quorate_core::batch::Batch;
 use quorate_core::id::{PartitionId, RequestId};
 use quorate_core::machine::Machine;
 use quorate_core::metadata::Record;
@@ -21,6 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::ask::ShardClient;
 use self::lane::{Completion, Lane};
+use self::replay::Replay;
 use self::replies::Replies;
 use crate::catalog::log::LogHandle;
 use crate::halt::Halt;
@@ -54,6 +56,12 @@ pub(crate) enum Command {
         request: RequestId,
         input: Input,
     },
+    /// What a `Replay` with this number has read, `None` at its end.
+    Replayed {
+        partition: PartitionId,
+        number: u64,
+        batch: Option<Batch>,
+    },
     Barrier(oneshot::Sender<()>),
     /// The driver ends here.
     Stop,
@@ -82,6 +90,9 @@ pub(crate) struct Driver {
     inbox: mpsc::Receiver<Command>,
     client: ShardClient,
     logs: HashMap<PartitionId, Arc<LogHandle>>,
+    /// The number of each coordinator's last `Replay`; what an earlier one says is not heard.
+    replays: HashMap<PartitionId, u64>,
+    next_replay: u64,
     replies: Replies,
     /// Requests of this round that get their answer at once or never.
     silent: Vec<RequestId>,
@@ -102,6 +113,8 @@ pub(crate) fn start(shard: Shard, around: Surroundings, inbox_max: usize) -> Sha
         inbox,
         client: client.clone(),
         logs: HashMap::new(),
+        replays: HashMap::new(),
+        next_replay: 0,
         replies: Replies::default(),
         silent: Vec::new(),
         passed: Vec::new(),
@@ -205,6 +218,7 @@ impl Driver {
                 // The machine's last words to its readers are performed later; they find nobody.
                 if let Some(partition) = dropped {
                     self.logs.remove(&partition);
+                    self.replays.remove(&partition);
                     if let Some(witness) = &self.around.witness {
                         witness.dropped(partition);
                     }
@@ -222,6 +236,17 @@ impl Driver {
             Command::Withdraw { request, input } => {
                 self.replies.forget(request);
                 self.step(now, input);
+            }
+            Command::Replayed { partition, number, batch } => {
+                if self.replays.get(&partition) == Some(&number) {
+                    self.step(
+                        now,
+                        match batch {
+                            Some(batch) => Input::Replayed { partition, batch },
+                            None => Input::ReplayEnded { partition },
+                        },
+                    );
+                }
             }
             Command::Barrier(passed) => self.passed.push(passed),
             Command::Stop => self.stopped = true,
@@ -258,8 +283,17 @@ impl Driver {
                 Effect::Committed(records) => (self.around.committed)(records),
                 Effect::Replay { partition } => {
                     if let Some(log) = self.logs.get(&partition) {
-                        let halt = Arc::clone(&self.around.halt);
-                        replay::start(Arc::clone(log), self.client.clone(), halt);
+                        self.next_replay += 1;
+                        self.replays.insert(partition, self.next_replay);
+                        let replay = Replay {
+                            view: log.view(),
+                            log: Arc::clone(log),
+                            number: self.next_replay,
+                            shard: self.client.clone(),
+                            clock: Arc::clone(&self.around.clock),
+                            halt: Arc::clone(&self.around.halt),
+                        };
+                        replay.start();
                     }
                 }
                 Effect::Halt { partition, reason } => {

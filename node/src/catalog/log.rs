@@ -13,8 +13,6 @@ pub(crate) struct LogHandle {
     pub(crate) partition: PartitionId,
     pub(crate) shard: ShardClient,
     pub(crate) reader: LogReader,
-    /// Start and end as storage found them.
-    pub(crate) opened_with: (Offset, Offset),
     view: Mutex<ReadView>,
 }
 
@@ -25,6 +23,8 @@ impl fmt::Debug for LogHandle {
 }
 
 impl LogHandle {
+    /// `opened_with` are start and end as storage found them: what there is to see before the
+    /// machine says more.
     pub(crate) const fn new(
         partition: PartitionId,
         shard: ShardClient,
@@ -41,7 +41,7 @@ impl LogHandle {
             max_timestamp: quorate_core::time::Timestamp::NONE,
             is_settling: false,
         };
-        Self { partition, shard, reader, opened_with, view: Mutex::new(view) }
+        Self { partition, shard, reader, view: Mutex::new(view) }
     }
 
     /// What readers may see, as the machine last said.

@@ -1,8 +1,11 @@
-//! Feeds a log to the coordinator or controller whose truth it is, from its start to its end.
+//! Feeds a log to the coordinator whose truth it is, from its start to where it ended when this
+//! node began to lead it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use quorate_core::shard::interface::Input;
+use quorate_core::partition::interface::ReadView;
+use quorate_net::clock::Clock;
 
 use super::Command;
 use super::ask::{ShardClient, Stopped};
@@ -12,17 +15,20 @@ use crate::storage::ReadError;
 
 /// Bytes read in one go.
 const READ_BYTES: usize = 1 << 20;
+/// What a follower was sent last may be on its way to the segments when it is elected. That takes
+/// no longer than a write.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-pub(super) fn start(log: Arc<LogHandle>, shard: ShardClient, halt: Arc<Halt>) {
-    tokio::spawn(async move {
-        match feed(&log, &shard).await {
-            Ok(()) | Err(Failed::Stopped | Failed::Read(ReadError::Removed)) => {}
-            Err(Failed::Read(error)) => {
-                // Going on without a part of what was decided would be a lie.
-                halt.halt(&format!("log {} could not be replayed: {error}", log.partition));
-            }
-        }
-    });
+/// One reading of one log.
+pub(super) struct Replay {
+    pub(super) log: Arc<LogHandle>,
+    /// The log as it was when the coordinator was elected.
+    pub(super) view: ReadView,
+    /// Tells this reading from one for an earlier election, of which batches may be on their way.
+    pub(super) number: u64,
+    pub(super) shard: ShardClient,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) halt: Arc<Halt>,
 }
 
 enum Failed {
@@ -36,28 +42,59 @@ impl From<Stopped> for Failed {
     }
 }
 
-async fn feed(log: &LogHandle, shard: &ShardClient) -> Result<(), Failed> {
-    let partition = log.partition;
-    let (mut from, end) = log.opened_with;
-    while from < end {
-        let batches = match log.reader.read(from, end, READ_BYTES, true).await {
-            Ok(batches) => batches,
-            // Retention or delete-records was faster: what is gone is not needed.
-            Err(ReadError::OutOfRange { start, .. }) if start > from => {
-                from = start;
-                continue;
+impl Replay {
+    pub(super) fn start(self) {
+        tokio::spawn(async move {
+            match self.feed().await {
+                Ok(()) | Err(Failed::Stopped | Failed::Read(ReadError::Removed)) => {}
+                Err(Failed::Read(error)) => {
+                    // Going on without a part of what was decided would be a lie.
+                    let partition = self.log.partition;
+                    self.halt.halt(&format!("log {partition} could not be replayed: {error}"));
+                }
             }
-            Err(error) => return Err(Failed::Read(error)),
-        };
-        let Some(last) = batches.last() else {
-            // What was recovered and cannot be read is not the end of the log.
-            return Err(Failed::Read(ReadError::OutOfRange { start: from, end }));
-        };
-        from = last.header().next_offset();
-        for batch in batches {
-            shard.tell(Command::Tell(Input::Replayed { partition, batch })).await?;
-        }
+        });
     }
-    shard.tell(Command::Tell(Input::ReplayEnded { partition })).await?;
-    Ok(())
+
+    async fn feed(&self) -> Result<(), Failed> {
+        let (mut from, end) = (self.view.log_start, self.view.end);
+        while from < end {
+            let batches = match self.log.reader.read(from, end, READ_BYTES, true).await {
+                Ok(batches) => batches,
+                // Retention or delete-records was faster: what is gone is not needed.
+                Err(ReadError::OutOfRange { start, .. }) if start > from => {
+                    from = start;
+                    continue;
+                }
+                // Another leader's log is being taken over: nobody waits for this.
+                Err(_) if !self.still_leads() => return Ok(()),
+                Err(error) => return Err(Failed::Read(error)),
+            };
+            let Some(last) = batches.last() else {
+                if !self.still_leads() {
+                    return Ok(());
+                }
+                if self.halt.is_halted() {
+                    return Err(Failed::Stopped);
+                }
+                self.clock.sleep(LOOK_AGAIN).await;
+                continue;
+            };
+            from = last.header().next_offset();
+            for batch in batches {
+                self.tell(Some(batch)).await?;
+            }
+        }
+        self.tell(None).await
+    }
+
+    async fn tell(&self, batch: Option<quorate_core::batch::Batch>) -> Result<(), Failed> {
+        let (partition, number) = (self.log.partition, self.number);
+        Ok(self.shard.tell(Command::Replayed { partition, number, batch }).await?)
+    }
+
+    fn still_leads(&self) -> bool {
+        let now = self.log.view();
+        now.is_leader && now.leader_epoch == self.view.leader_epoch
+    }
 }
