@@ -1,6 +1,7 @@
 //! Every limit and setting of a node in one place, each with its bounds, checked before anything
 //! starts. A file in TOML, then the environment, then flags; the last word counts.
 
+pub mod cluster;
 mod value;
 
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cluster::{NodeRoles, Voters};
 use value::{Value, distance, time_within, within};
 
 use crate::listener::permits::RequestPools;
@@ -114,6 +116,13 @@ settings! {
         data: PathBuf = PathBuf::from("./quorate-data");
         /// `region/zone`; told to clients as the rack.
         rack: Option<String> = None;
+        /// What the node does: `broker` (keeps partitions), `controller` (may vote on the metadata),
+        /// or both.
+        roles: NodeRoles = NodeRoles::BOTH;
+        /// A node of a cluster that the controller has not heard of for so long is fenced, and its
+        /// leaderships move (`broker.session.timeout.ms`). The same on all nodes.
+        session_timeout: Duration = Duration::from_millis(1500), time_within
+            Duration::from_millis(100), 10 * MINUTE;
         /// Shards, each a loop that owns its share of the partitions; 0 takes one a core, but
         /// leaves one core to the disk's threads.
         shards: usize = 0, within 0, 256;
@@ -121,8 +130,9 @@ settings! {
         shard_inbox_max: usize = 4096, within 16, 1 << 20;
         /// Inputs that a shard takes in one go.
         shard_batch_max: usize = 256, within 1, 1 << 16;
-        /// How long a graceful stop may take. After half of it, connections are cut off that have
-        /// not ended; after all of it, the node ends as if it were killed.
+        /// How long a graceful stop may take. A third of it is for others to take over what this
+        /// node leads; after half of the rest, connections are cut off that have not ended; after
+        /// all of it, the node ends as if it were killed.
         stop_timeout: Duration = Duration::from_secs(30), time_within SECOND, HOUR;
     }
 
@@ -132,6 +142,12 @@ settings! {
         listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 9092));
         /// `host:port` told to clients; empty takes the listening address.
         advertise: Option<String> = None;
+        /// Where the other nodes of the cluster connect; empty: nowhere, this node is alone. Peers
+        /// are trusted, so only a network of the cluster's own belongs here.
+        peer_listen: Option<SocketAddr> = None;
+        /// `host:port` told to the other nodes; empty takes what `quorum.voters` says of this node,
+        /// then the listening address.
+        peer_advertise: Option<String> = None;
         /// Connections at one time; one more is closed as it comes (`max.connections`).
         connections_max: usize = 12_000, within 1, 1_000_000;
         /// A connection without requests is closed after this time (`connections.max.idle.ms`).
@@ -148,6 +164,51 @@ settings! {
             Duration::from_millis(50), MINUTE;
         /// Requests of one connection that may wait for their answers.
         in_flight_max: usize = 64, within 1, 10_000;
+    }
+
+    /// Who votes on the metadata.
+    quorum: QuorumSettings {
+        /// The nodes that found the cluster and vote on its metadata, `id@host:port` each, where the
+        /// port is their `network.peer_listen`; the same on all nodes. Empty: this node alone.
+        voters: Voters = Voters::default();
+        /// Voters that hear no leader for so long, and up to twice as long, elect another
+        /// (`controller.quorum.election.timeout.ms`). The same on all nodes.
+        election_timeout: Duration = Duration::from_millis(500), time_within
+            Duration::from_millis(50), MINUTE;
+        /// How often the leader says that it is there.
+        heartbeat_interval: Duration = Duration::from_millis(100), time_within
+            Duration::from_millis(5), 30 * SECOND;
+    }
+
+    /// What the links to other nodes cost.
+    peer: PeerSettings {
+        /// Connections from other nodes at one time; each node takes two.
+        connections_max: usize = 512, within 4, 100_000;
+        /// Bytes that wait for one link; what does not fit is lost, and sent again later. At least
+        /// `request.bytes_max` and 1 MiB.
+        queue_bytes_max: usize = 128 * MIB, within 2 * MIB, 4 * GIB;
+        /// Messages that wait for one link.
+        queue_frames_max: usize = 16 * 1024, within 16, 1 << 20;
+        /// From dialling a node to the end of the greeting.
+        connect_timeout: Duration = 3 * SECOND, time_within Duration::from_millis(50), MINUTE;
+        /// The longest wait before a node is dialled again.
+        backoff_max: Duration = SECOND, time_within Duration::from_millis(20), MINUTE;
+        /// Something is sent at least so often.
+        pulse_interval: Duration = Duration::from_millis(500), time_within
+            Duration::from_millis(10), MINUTE;
+        /// A connection on which nothing comes, or nothing is taken, for so long is given up.
+        silence_max: Duration = 3 * SECOND, time_within Duration::from_millis(20), 10 * MINUTE;
+        /// Requests for the controller that one node may have under way at another.
+        requests_max: usize = 1000, within 1, 1 << 20;
+        /// Reads at one time, a shard, for followers that are far behind.
+        catch_up_max: usize = 2, within 1, 64;
+    }
+
+    /// When a node counts as lost.
+    replace: ReplaceSettings {
+        /// The replicas of a node that was away for so long are made anew on others
+        /// (`quorate.replace.after`); 0: never.
+        after: Duration = 10 * MINUTE, time_within Duration::ZERO, 365 * DAY;
     }
 
     /// What requests may cost.
@@ -268,9 +329,12 @@ impl NodeConfig {
                 let text = match value {
                     toml::Value::String(text) => text,
                     toml::Value::Integer(_) | toml::Value::Boolean(_) => value.to_string(),
+                    toml::Value::Array(list) => joined(&list).ok_or_else(|| {
+                        ConfigError(format!("{section}.{key} is a list of other things than texts"))
+                    })?,
                     _ => {
                         return Err(ConfigError(format!(
-                            "{section}.{key} is a text, a number, true or false"
+                            "{section}.{key} is a text, a number, true, false or a list of texts"
                         )));
                     }
                 };
@@ -325,13 +389,24 @@ impl NodeConfig {
                 return Err(ConfigError(sentence.to_owned()));
             }
         }
-        if let Some(address) = &self.network.advertise {
-            split_address(address).ok_or_else(|| {
-                ConfigError(format!("network.advertise is {address:?}, not host:port"))
-            })?;
+        let advertised = [
+            ("network.advertise", &self.network.advertise),
+            ("network.peer_advertise", &self.network.peer_advertise),
+        ];
+        for (key, address) in advertised {
+            if let Some(address) = address {
+                split_address(address)
+                    .ok_or_else(|| ConfigError(format!("{key} is {address:?}, not host:port")))?;
+            }
         }
-        Ok(())
+        self.check_cluster().map_err(ConfigError)
     }
+}
+
+/// A list of texts as one text.
+fn joined(list: &[toml::Value]) -> Option<String> {
+    let texts: Option<Vec<&str>> = list.iter().map(toml::Value::as_str).collect();
+    texts.map(|texts| texts.join(","))
 }
 
 /// `host:port`; an IPv6 host stands in brackets, which are taken off.

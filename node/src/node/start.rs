@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorate_core::controller;
 use quorate_core::controller::interface::{Input, Outcome, ProblemKind, RegisterNode};
 use quorate_core::id::{LeaderEpoch, NodeId, PartitionId};
 use quorate_core::metadata::Address;
@@ -216,7 +215,7 @@ impl Machinery<'_> {
 }
 
 fn limits(config: &NodeConfig, wall_clock: WallClock) -> Limits {
-    let (topic, group) = (&config.topic, &config.group);
+    let group = &config.group;
     Limits {
         partition: partition::interface::Limits {
             wall_clock,
@@ -233,12 +232,7 @@ fn limits(config: &NodeConfig, wall_clock: WallClock) -> Limits {
             wall_clock,
             ..group::interface::GroupLimits::default()
         },
-        controller: controller::interface::Limits {
-            partitions_max: topic.partitions_max,
-            partitions_default: topic.partitions,
-            replication_default: (topic.replication > 0).then_some(topic.replication),
-            ..controller::interface::Limits::default()
-        },
+        controller: config.controller_limits(),
     }
 }
 
