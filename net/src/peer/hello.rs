@@ -14,6 +14,9 @@ use super::Channel;
 /// What a greeting begins with, so that a stray client is recognised.
 pub const MAGIC: [u8; 8] = *b"QUORATE\0";
 
+/// The longest `host:port`: names have 253 bytes at most.
+pub const ADDRESS_BYTES_MAX: usize = 260;
+
 /// A greeting's or an answer's frame is never longer.
 pub const BYTES_MAX: usize = 4096;
 
@@ -35,6 +38,8 @@ pub struct Hello {
     pub directory: [u8; 16],
     /// Which start of the node: rises with each start from one data directory.
     pub start: u64,
+    /// `host:port` where it listens for peers: answers come on connections that are dialled there.
+    pub address: String,
     /// Whom it means to reach.
     pub to: NodeId,
     pub channel: Channel,
@@ -43,7 +48,7 @@ pub struct Hello {
 impl Hello {
     /// A greeting of this build.
     #[must_use]
-    pub const fn new(me: &Me, to: NodeId, channel: Channel) -> Self {
+    pub fn new(me: &Me, to: NodeId, channel: Channel) -> Self {
         Self {
             magic: MAGIC,
             protocols: (PROTOCOL, PROTOCOL),
@@ -51,6 +56,7 @@ impl Hello {
             node: me.node,
             directory: me.directory,
             start: me.start,
+            address: me.address.clone(),
             to,
             channel,
         }
@@ -67,12 +73,14 @@ impl Hello {
     pub fn decode(head: &Bytes) -> Result<Self, GreetingError> {
         let (_, body) = codec::version(head, VERSION).map_err(GreetingError)?;
         let hello: Self = codec::decode(body).map_err(GreetingError)?;
-        if hello.magic == MAGIC {
-            Ok(hello)
+        let reason = if hello.magic != MAGIC {
+            "it does not begin as the greeting of a node"
+        } else if hello.address.len() > ADDRESS_BYTES_MAX {
+            "the address in it is too long"
         } else {
-            let reason = "it does not begin as the greeting of a node".to_owned();
-            Err(GreetingError(CodecError::Malformed { reason }))
-        }
+            return Ok(hello);
+        };
+        Err(GreetingError(CodecError::Malformed { reason: reason.to_owned() }))
     }
 }
 
@@ -89,13 +97,15 @@ impl fmt::Display for GreetingError {
 impl std::error::Error for GreetingError {}
 
 /// Who a node is, towards its peers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Me {
     /// `None` before this node has joined one, or founded it.
     pub cluster: Option<[u8; 16]>,
     pub node: NodeId,
     pub directory: [u8; 16],
     pub start: u64,
+    /// `host:port` where it listens for peers.
+    pub address: String,
 }
 
 /// What is known of a node already: from the cluster's metadata, or from an earlier greeting.
@@ -169,8 +179,8 @@ impl fmt::Display for Refusal {
             ),
             Self::OtherDirectory { node } => write!(
                 f,
-                "node {node} is known by another data directory: a second node has its id, or its \
-                 disk was replaced; in that case unregister it first"
+                "node {node} is known by another data directory and is there: a second node has \
+                 its id, or its disk was replaced; then it is let in once the other is silent"
             ),
             Self::OlderStart { node, start, newest } => write!(
                 f,
@@ -236,8 +246,20 @@ pub fn judge(me: &Me, hello: &Hello, known: Option<&Known>) -> Result<u16, Refus
 mod tests {
     use super::*;
 
-    const ME: Me = Me { cluster: Some([1; 16]), node: NodeId(1), directory: [11; 16], start: 4 };
-    const OTHER: Me = Me { cluster: Some([1; 16]), node: NodeId(2), directory: [22; 16], start: 9 };
+    static ME: Me = Me {
+        cluster: Some([1; 16]),
+        node: NodeId(1),
+        directory: [11; 16],
+        start: 4,
+        address: String::new(),
+    };
+    static OTHER: Me = Me {
+        cluster: Some([1; 16]),
+        node: NodeId(2),
+        directory: [22; 16],
+        start: 9,
+        address: String::new(),
+    };
 
     fn hello() -> Hello {
         Hello::new(&OTHER, ME.node, Channel::Control)
@@ -281,6 +303,12 @@ mod tests {
         stray[1] ^= 1;
         assert!(Hello::decode(&stray.into()).is_err());
         let refusal = judge(&ME, &Hello { cluster: Some([2; 16]), ..hello() }, None).unwrap_err();
+        let mut long = hello();
+        long.address = "x".repeat(ADDRESS_BYTES_MAX);
+        assert_eq!(Hello::decode(&long.encode().into()), Ok(long.clone()));
+        long.address.push('x');
+        let error = Hello::decode(&long.encode().into()).unwrap_err();
+        assert!(error.to_string().contains("too long"));
         for answer in [Answer::Welcome { protocol: 1 }, Answer::Refused(refusal)] {
             let bytes = Bytes::from(answer.encode());
             assert_eq!(Answer::decode(&bytes), Ok(answer));

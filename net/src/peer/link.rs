@@ -21,6 +21,10 @@ use crate::transport::{Network, Stream, write_chunks};
 /// Bytes taken from the queue for one write.
 const WRITE_BYTES_MAX: usize = 1 << 20;
 
+/// Why nobody answers is printed from this attempt on, a fifth of a second after the first by the
+/// default back-off.
+const PRINTED_ATTEMPTS: u32 = 4;
+
 /// The kind of a greeting's frame.
 pub(super) const GREETING: u8 = 1;
 
@@ -38,6 +42,14 @@ pub struct Target {
     /// `host:port`.
     pub address: String,
     pub channel: Channel,
+}
+
+/// What a link says of its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// What is sent from now on may arrive; what was sent before is lost.
+    Connected,
+    Ended,
 }
 
 /// A handle on a link. Sending never waits.
@@ -70,6 +82,12 @@ impl Link {
         Self { outbox: Outbox::new(&limits), limits, state: Mutex::new(state) }
     }
 
+    /// The longest frame that `send` takes: its head and tail together have 5 bytes less.
+    #[must_use]
+    pub const fn frame_bytes_max(&self) -> usize {
+        self.limits.frame_bytes_max
+    }
+
     /// Whether the frame waits for the connection now; otherwise it is lost. `kind` is neither a
     /// pulse nor a greeting.
     pub fn send(&self, kind: u8, head: &[u8], tail: &[Bytes]) -> bool {
@@ -94,38 +112,47 @@ impl Link {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
-    /// Dials, greets, writes, and dials again, for ever. `seed` draws the jitter of the back-off.
-    pub async fn run(&self, around: &Surroundings, me: &Me, target: &Target, seed: u64) {
+    /// Dials, greets as whoever `me` says this node is by then, writes, and dials again, for ever.
+    /// `told` hears whenever a connection stands, and when it has ended. `seed` draws the jitter of
+    /// the back-off.
+    pub async fn run(
+        &self,
+        around: &Surroundings,
+        me: &(dyn Fn() -> Me + Send + Sync),
+        target: &Target,
+        seed: u64,
+        told: &(dyn Fn(Told) + Send + Sync),
+    ) {
         let mut rng = Rng::new(seed);
-        let mut attempts = 0;
+        let (mut attempts, mut printed) = (0, None);
         loop {
-            let reason = match self.connect(around, me, target).await {
+            let error = match self.connect(around, &me(), target).await {
                 Ok((stream, protocol)) => {
-                    attempts = 0;
+                    (attempts, printed) = (0, None);
                     tracing::debug!(node = %target.node, channel = ?target.channel, "connected");
                     self.outbox.open();
                     self.set(State::Connected { protocol });
+                    told(Told::Connected);
                     let reason = self.pump(around, stream).await;
                     self.outbox.shut();
-                    reason
+                    told(Told::Ended);
+                    ConnectError::Other(reason)
                 }
-                Err(error) => error.to_string(),
+                Err(error) => error,
             };
             attempts += 1;
-            self.report(target, attempts, &reason);
+            let reason = error.to_string();
+            // A reason is printed once, not at each attempt; a node that starts is waited for.
+            let is_lasting =
+                attempts >= PRINTED_ATTEMPTS || matches!(error, ConnectError::Refused(_));
+            if is_lasting && printed.as_ref() != Some(&reason) {
+                let (node, address) = (target.node, &target.address);
+                tracing::warn!(%node, address, channel = ?target.channel, reason, "no connection");
+                printed = Some(reason.clone());
+            }
+            self.set(State::Dialling { attempts, reason });
             around.clock.sleep(self.backoff(attempts, &mut rng)).await;
         }
-    }
-
-    /// A reason is printed once, not at each attempt.
-    fn report(&self, target: &Target, attempts: u32, reason: &str) {
-        let is_known = matches!(self.state(), State::Dialling { reason: known, .. }
-            if known == reason);
-        if !is_known {
-            let (node, address) = (target.node, &target.address);
-            tracing::warn!(%node, address, channel = ?target.channel, reason, "no connection");
-        }
-        self.set(State::Dialling { attempts, reason: reason.to_owned() });
     }
 
     /// Between half of the doubled wait and all of it, so that peers do not dial in step.

@@ -33,8 +33,20 @@ impl Network for Wires {
     }
 }
 
-const ONE: Me = Me { cluster: Some([1; 16]), node: NodeId(1), directory: [1; 16], start: 1 };
-const TWO: Me = Me { cluster: Some([1; 16]), node: NodeId(2), directory: [2; 16], start: 5 };
+static ONE: Me = Me {
+    cluster: Some([1; 16]),
+    node: NodeId(1),
+    directory: [1; 16],
+    start: 1,
+    address: String::new(),
+};
+static TWO: Me = Me {
+    cluster: Some([1; 16]),
+    node: NodeId(2),
+    directory: [2; 16],
+    start: 5,
+    address: String::new(),
+};
 
 fn limits() -> Limits {
     Limits {
@@ -66,7 +78,7 @@ fn pair(limits: Limits) -> Pair {
     tokio::spawn(async move {
         let address = "two:2".to_owned();
         let target = Target { node: TWO.node, address, channel: Channel::Data };
-        running.run(&surroundings, &ONE, &target, 7).await;
+        running.run(&surroundings, &|| ONE.clone(), &target, 7, &|_| {}).await;
     });
     Pair { link, around, dialled, dials, limits }
 }
