@@ -178,8 +178,17 @@ impl Quorum {
         {
             self.become_leader(now, effects);
         }
+        if self.votes_alone() {
+            // Nobody else could lead: there is nobody to wait for.
+            self.on_election_timeout(now, effects);
+            return;
+        }
         self.tell_role(effects);
         self.ask(now, effects);
+    }
+
+    fn votes_alone(&self) -> bool {
+        self.configuration().is_some_and(|voters| voters.voters.iter().eq([&self.setup.me]))
     }
 
     /// Issues a write; it is done when `Persisted` says so.

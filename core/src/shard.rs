@@ -2,8 +2,8 @@
 //!
 //! Pure composition: what one machine asks of another becomes that machine's input here, so the
 //! world of cores, the tests and the shipping node route alike. A group coordinator lives with its
-//! partition of `__consumer_offsets`, the controller with the metadata log; their appends are
-//! produced to the replica beside them.
+//! partition of `__consumer_offsets`; its appends are produced to the replica beside it. The
+//! controller lives in the node's seat in the metadata quorum.
 
 pub mod interface;
 mod route;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use self::interface::{Effect, Input, Limits, Open, OpenSeat, Outcome, Role};
-use self::route::{Keeper, Key, Work};
+use self::route::{Key, Work, told};
 use self::seat::Seat;
 use crate::batch::Batch;
 use crate::controller::Controller;
@@ -24,7 +24,7 @@ use crate::own_log::{self, AppendId};
 use crate::partition::Replica;
 use crate::rng::Rng;
 use crate::time::{Instant, Now};
-use crate::{controller, group, partition};
+use crate::{group, partition};
 
 /// Some of a node's machines, each independent but for the effects routed here.
 #[derive(Debug)]
@@ -37,21 +37,19 @@ pub struct Shard {
     partitions: BTreeMap<PartitionId, Slot>,
     /// By the index of their partition of `__consumer_offsets`.
     groups: BTreeMap<i32, (PartitionId, Groups)>,
-    controller: Option<Controller>,
     /// The node's place in the quorum, if this is the shard that has it.
     seat: Option<Box<Seat>>,
     /// When each machine wants to be ticked: an index over `planned`.
     deadlines: BTreeSet<(Instant, Key)>,
     planned: BTreeMap<Key, Instant>,
-    /// Requests of the machines here to the replicas here.
-    internal: BTreeMap<RequestId, (Keeper, AppendId)>,
+    /// Requests of the coordinators here, by their index, to the replicas here.
+    internal: BTreeMap<RequestId, (i32, AppendId)>,
     next_internal: u64,
     /// What the current step has still to do.
     work: VecDeque<Work>,
     /// Empty between steps; kept for its memory.
     partition_effects: Vec<partition::interface::Effect>,
     group_effects: Vec<group::interface::Effect>,
-    controller_effects: Vec<controller::interface::Effect>,
 }
 
 #[derive(Debug)]
@@ -75,7 +73,6 @@ impl Shard {
             rng: Rng::new(seed),
             partitions: BTreeMap::new(),
             groups: BTreeMap::new(),
-            controller: None,
             seat: None,
             deadlines: BTreeSet::new(),
             planned: BTreeMap::new(),
@@ -84,7 +81,6 @@ impl Shard {
             work: VecDeque::new(),
             partition_effects: Vec::new(),
             group_effects: Vec::new(),
-            controller_effects: Vec::new(),
         }
     }
 
@@ -102,7 +98,7 @@ impl Shard {
     }
 
     pub fn controller(&self) -> Option<&Controller> {
-        self.seat.as_ref().map(|seat| seat.controller()).or(self.controller.as_ref())
+        self.seat.as_ref().map(|seat| seat.controller())
     }
 
     pub fn seat(&self) -> Option<&Seat> {
@@ -129,10 +125,6 @@ impl Shard {
             Role::Offsets => {
                 let groups = Groups::new(self.limits.group.clone(), self.rng.u64());
                 self.groups.insert(partition.index, (partition, groups));
-            }
-            Role::Metadata => {
-                let limits = self.limits.controller.clone();
-                self.controller = Some(Controller::new(limits, self.rng.u64()));
             }
         }
         // The first step publishes what there is to read.
@@ -165,12 +157,8 @@ impl Shard {
         match slot.role {
             Role::Data => {}
             Role::Offsets => {
-                let keeper = Keeper::Group(partition.index);
-                self.work.push_back(keeper.told(own_log::Input::Resigned));
+                self.work.push_back(told(partition.index, own_log::Input::Resigned));
                 self.work.push_back(Work::Forget(partition.index));
-            }
-            Role::Metadata => {
-                self.work.push_back(Keeper::Controller.told(own_log::Input::Resigned));
             }
         }
     }
@@ -178,14 +166,14 @@ impl Shard {
     fn on_replayed(&mut self, partition: PartitionId, batch: Option<Batch>) {
         let slot = self.partitions.get(&partition);
         // Dropped while it was read, or nobody's.
-        let Some(keeper) = slot.and_then(|slot| Keeper::of(partition, slot.role)) else {
+        if slot.is_none_or(|slot| slot.role != Role::Offsets) {
             return;
-        };
+        }
         let input = match batch {
             Some(batch) => own_log::Input::Replayed { batch },
             None => own_log::Input::ReplayEnded,
         };
-        self.work.push_back(keeper.told(input));
+        self.work.push_back(told(partition.index, input));
     }
 
     fn on_tick(&mut self, now: Now) {
@@ -197,7 +185,6 @@ impl Shard {
             self.work.push_back(match key {
                 Key::Partition(partition) => Work::Partition(partition, Replica::TICK),
                 Key::Group(coordinator) => Work::Group(coordinator, Groups::TICK),
-                Key::Controller => Work::Controller(Controller::TICK),
                 Key::Seat => Work::Seat(seat::Input::Tick),
             });
         }
@@ -239,10 +226,10 @@ impl Machine for Shard {
             Input::Drop { partition } => self.on_drop(partition, effects),
             Input::OpenSeat(open) => self.on_open_seat(*open),
             Input::Quorum(input) => self.work.push_back(Work::Seat(seat::Input::Quorum(input))),
-            Input::Controller(input) if self.seat.is_some() => {
+            Input::Controller(input) => {
                 self.work.push_back(Work::Seat(seat::Input::Controller(input)));
             }
-            Input::Partition { partition: PartitionId::METADATA, input } if self.seat.is_some() => {
+            Input::Partition { partition: PartitionId::METADATA, input } => {
                 self.work.push_back(Work::Seat(seat::Input::Log(input)));
             }
             Input::Partition { partition, input } => {
@@ -253,7 +240,6 @@ impl Machine for Shard {
             Input::Group { coordinator, input } => {
                 self.work.push_back(Work::Group(coordinator, input));
             }
-            Input::Controller(input) => self.work.push_back(Work::Controller(input)),
             Input::Registered { node_epoch } => self.on_registered(node_epoch),
             Input::Tick => self.on_tick(now),
         }
@@ -276,9 +262,6 @@ impl Machine for Shard {
             groups.check();
             let planned = self.planned.get(&Key::Group(*coordinator)).copied();
             assert_eq!(planned, groups.deadline(), "coordinator {coordinator}");
-        }
-        if let Some(controller) = &self.controller {
-            controller.check();
         }
         if let Some(seat) = &self.seat {
             seat.check();

@@ -13,12 +13,18 @@ use quorate_core::group::interface as group;
 use quorate_core::id::{LeaderEpoch, NodeId, Offset, PartitionId, RequestId, TopicId};
 use quorate_core::machine::Machine;
 use quorate_core::metadata::{Address, Image};
+use quorate_core::partition::Recovered;
 use quorate_core::partition::interface::{
     Assignment, Input as PartitionInput, LogOp, PartitionConfig,
 };
+use quorate_core::quorum::Quorum;
+use quorate_core::quorum::interface::{
+    DirectoryId, Limits as QuorumLimits, Member, Role as QuorumRole, Setup,
+};
+use quorate_core::quorum_log::Fold;
 use quorate_core::rng::Rng;
 use quorate_core::shard::Shard;
-use quorate_core::shard::interface::{Effect, Input, Limits, Open, Outcome, Role};
+use quorate_core::shard::interface::{Effect, Input, Limits, Open, OpenSeat, Outcome, Role};
 use quorate_core::time::{Instant, Now, Timestamp};
 
 const STEPS_A_WALK: u64 = 300;
@@ -142,34 +148,58 @@ impl Walk {
 
     fn start(&mut self) {
         self.image = Image::default();
-        for (partition, role) in [(PartitionId::METADATA, Role::Metadata), (OFFSETS, Role::Offsets)]
-        {
-            let stored = self.logs.entry(partition).or_default();
-            let recovered = stored.log.recover();
-            assert!(agrees(&recovered, stored.log.folded()));
-            assert!(agrees(&stored.log.recover_from_older_snapshot(), stored.log.folded()));
-            stored.log = Log::new(recovered.clone());
-            self.step(Input::Open(Box::new(Open {
-                partition,
-                role,
-                recovered,
-                config: PartitionConfig::default(),
-                assignment: Assignment {
-                    leader_epoch: LeaderEpoch(0),
-                    leader: Some(NodeId(1)),
-                    replicas: vec![NodeId(1)],
-                    in_sync: vec![NodeId(1)],
-                    ..Assignment::default()
-                },
-            })));
-            for batch in self.logs[&partition].batches.clone() {
-                self.step(Input::Replayed { partition, batch });
-            }
-            self.step(Input::ReplayEnded { partition });
+        self.open_seat();
+        let recovered = self.recover(OFFSETS);
+        self.step(Input::Open(Box::new(Open {
+            partition: OFFSETS,
+            role: Role::Offsets,
+            recovered,
+            config: PartitionConfig::default(),
+            assignment: Assignment {
+                leader_epoch: LeaderEpoch(0),
+                leader: Some(NodeId(1)),
+                replicas: vec![NodeId(1)],
+                in_sync: vec![NodeId(1)],
+                ..Assignment::default()
+            },
+        })));
+        for batch in self.logs[&OFFSETS].batches.clone() {
+            self.step(Input::Replayed { partition: OFFSETS, batch });
+        }
+        self.step(Input::ReplayEnded { partition: OFFSETS });
+        // The seat leads once its disk has what it wrote at the start.
+        while self.shard.seat().is_none_or(|seat| seat.quorum().role() != leads(seat.quorum())) {
+            self.complete(PartitionId::METADATA, 1);
         }
         self.check_topics();
         self.check_offsets();
         self.ask_controller(Asked::Register);
+    }
+
+    fn recover(&mut self, partition: PartitionId) -> Recovered {
+        let stored = self.logs.entry(partition).or_default();
+        let recovered = stored.log.recover();
+        assert!(agrees(&recovered, stored.log.folded()));
+        assert!(agrees(&stored.log.recover_from_older_snapshot(), stored.log.folded()));
+        stored.log = Log::new(recovered.clone());
+        recovered
+    }
+
+    fn open_seat(&mut self) {
+        let log = self.recover(PartitionId::METADATA);
+        let mut fold = Fold::default();
+        let batches = &self.logs[&PartitionId::METADATA].batches;
+        for batch in batches.iter().filter(|batch| batch.header().base_offset() >= log.log_start) {
+            fold.push(batch).expect("our own operations");
+        }
+        let me = Member { node: NodeId(1), directory: DirectoryId([1; 16]) };
+        self.step(Input::OpenSeat(Box::new(OpenSeat {
+            setup: Setup { me, founders: BTreeSet::from([NodeId(1)]) },
+            log,
+            recovered: fold.finish(),
+            limits: QuorumLimits { snapshot_after_bytes: 500, ..QuorumLimits::default() },
+            segment_bytes_max: 4000,
+        })));
     }
 
     fn step(&mut self, input: Input) {
@@ -189,20 +219,22 @@ impl Walk {
                         self.image.apply(record);
                     }
                 }
-                Effect::Publish { .. } | Effect::Replay { .. } => {}
+                Effect::Restored(records) => {
+                    self.image = Image::default();
+                    records.iter().for_each(|record| self.image.apply(record));
+                }
+                Effect::Publish { .. } | Effect::Replay { .. } | Effect::QuorumRole { .. } => {}
                 Effect::Halt { reason, .. } => panic!("{reason:?}"),
                 Effect::Send { .. }
                 | Effect::ReadLog { .. }
                 | Effect::Propose { .. }
-                | Effect::Restored(_)
-                | Effect::SendQuorum { .. }
-                | Effect::QuorumRole { .. } => {
+                | Effect::SendQuorum { .. } => {
                     panic!("one replica has nobody to turn to: {effect:?}")
                 }
             }
         }
-        if let Some(controller) = self.shard.controller() {
-            assert!(*controller.image() == self.image, "the driver knows what is committed");
+        if let Some(seat) = self.shard.seat() {
+            assert!(*seat.image().0 == self.image, "the driver knows what is committed");
         }
     }
 
@@ -276,12 +308,15 @@ impl Walk {
 
     fn written(&mut self) {
         let partition = if self.rng.below(2) == 0 { PartitionId::METADATA } else { OFFSETS };
-        let stored = self.logs.get_mut(&partition).expect("it is open");
-        let in_flight = stored.log.in_flight();
-        if in_flight == 0 {
-            return;
+        let in_flight = self.logs[&partition].log.in_flight();
+        if in_flight > 0 {
+            let count = 1 + self.rng.below(in_flight as u64) as usize;
+            self.complete(partition, count);
         }
-        let count = 1 + self.rng.below(in_flight as u64) as usize;
+    }
+
+    fn complete(&mut self, partition: PartitionId, count: usize) {
+        let stored = self.logs.get_mut(&partition).expect("it is open");
         let through = stored.log.complete(count).expect("something is in flight");
         for op in stored.in_flight.drain(..count) {
             if let LogOp::Append { batch, .. } = op {
@@ -373,6 +408,11 @@ impl Walk {
             assert!((answered..=asked).contains(&found), "{found} of {answered}..={asked}");
         }
     }
+}
+
+/// The role of a member that is in charge.
+fn leads(quorum: &Quorum) -> QuorumRole {
+    QuorumRole::Leading { term: quorum.term() }
 }
 
 fn partition_of() -> group::TopicPartition {

@@ -63,7 +63,7 @@ fn batch(bytes: usize) -> Batch {
 
 /// Keeps `WINDOW` appends of each partition under way until `bytes` are complete.
 async fn run(run: Run, directory: PathBuf, bytes: u64, clock: &OsClock) -> Outcome {
-    let identity = Identity { cluster: [1; 16], node: NodeId(1), directory: [2; 16] };
+    let identity = Identity { node: NodeId(1), directory: [2; 16] };
     let (done, mut completions) = mpsc::unbounded_channel();
     let disk = Arc::new(OsDisk::start().expect("threads"));
     let config = StorageConfig::new(directory, identity);

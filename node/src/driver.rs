@@ -12,7 +12,6 @@ use std::sync::Arc;
 use quorate_core::batch::Batch;
 use quorate_core::id::{PartitionId, RequestId};
 use quorate_core::machine::Machine;
-use quorate_core::metadata::Record;
 use quorate_core::partition;
 use quorate_core::shard::Shard;
 use quorate_core::shard::interface::{Effect, Input, Open, Outcome};
@@ -25,8 +24,10 @@ use self::lane::{Completion, Lane};
 use self::replay::Replay;
 use self::replies::Replies;
 use crate::catalog::log::LogHandle;
+use crate::catalog::news::News;
 use crate::halt::Halt;
 use crate::metrics::Metrics;
+use crate::quorum_cell::QuorumCell;
 use crate::storage::{WriteQueue, WriteRequest};
 use crate::witness::Witness;
 
@@ -67,15 +68,14 @@ pub(crate) enum Command {
     Stop,
 }
 
-/// Where the records that the metadata log has committed go. Never waits.
-pub(crate) type Committed = Arc<dyn Fn(Vec<Record>) + Send + Sync>;
-
 /// What a driver needs beside its machine.
 pub(crate) struct Surroundings {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) writes: WriteQueue,
     pub(crate) lane: Arc<Lane>,
-    pub(crate) committed: Committed,
+    /// Where what the metadata says goes.
+    pub(crate) news: Arc<News>,
+    pub(crate) quorum: Arc<QuorumCell>,
     pub(crate) halt: Arc<Halt>,
     pub(crate) metrics: Arc<Metrics>,
     /// Whoever watches, in simulation.
@@ -210,6 +210,9 @@ impl Driver {
                 self.step(now, Input::Open(open));
             }
             Command::Tell(input) => {
+                if let (Some(witness), Input::OpenSeat(open)) = (&self.around.witness, &input) {
+                    witness.opened(PartitionId::METADATA, &open.log);
+                }
                 let dropped = match input {
                     Input::Drop { partition } => Some(partition),
                     _ => None,
@@ -280,7 +283,9 @@ impl Driver {
                         log.publish(view);
                     }
                 }
-                Effect::Committed(records) => (self.around.committed)(records),
+                Effect::Committed(records) => self.around.news.tell(records),
+                Effect::Restored(records) => self.around.news.restore(records),
+                Effect::QuorumRole { role, cluster } => self.around.quorum.tell(role, cluster),
                 Effect::Replay { partition } => {
                     if let Some(log) = self.logs.get(&partition) {
                         self.next_replay += 1;
@@ -299,8 +304,9 @@ impl Driver {
                 Effect::Halt { partition, reason } => {
                     self.around.halt.halt(&format!("partition {partition}: {reason:?}"));
                 }
-                Effect::Restored(_) | Effect::SendQuorum { .. } | Effect::QuorumRole { .. } => {
-                    unreachable!("nobody has taken a seat in this shard")
+                // May be lost, and is: nodes do not know one another yet.
+                Effect::SendQuorum { to, message } => {
+                    tracing::debug!(%to, ?message, "there is no way to that node");
                 }
                 // A node gives each partition one replica, itself: there is nobody to send to, to
                 // read for, or to agree with. They are performed once nodes know one another.

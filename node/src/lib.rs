@@ -16,5 +16,6 @@ mod controller_client;
 mod driver;
 mod halt;
 mod listener;
+mod quorum_cell;
 mod scrubber;
 mod timekeeper;

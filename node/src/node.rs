@@ -1,22 +1,24 @@
 //! One node: its parts wired together at the start, and stopped in order at the end.
 //!
-//! Start: the data directory is taken and recovered, the metadata log is replayed into the
-//! controller, every log that it speaks of is opened, the node registers, and only then does the
-//! door open. Stop: the door shuts, what was begun is answered, every log writes down what a fast
+//! Start: the data directory is taken and recovered, the node takes its seat in the metadata
+//! quorum, registers, opens every log that the metadata speaks of, and only then does the door
+//! open. Stop: the door shuts, what was begun is answered, every log writes down what a fast
 //! start needs, and the directory is marked as closed cleanly.
 
 mod close;
+mod seat;
 mod start;
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use quorate_core::controller::interface::Problem;
 use quorate_core::id::NodeId;
 use quorate_core::metadata::Address;
+use quorate_core::quorum_log::Unreadable;
 use quorate_core::time::Instant;
 use quorate_net::clock::Clock;
 
@@ -30,7 +32,8 @@ use crate::listener::handle::producer_id::ProducerIds;
 use crate::listener::lending::AnswerPools;
 use crate::listener::unpacking::Unpacking;
 use crate::metrics::Metrics;
-use crate::storage::{LogError, OpenReport, Storage, StorageError};
+use crate::quorum_cell::QuorumCell;
+use crate::storage::{LogError, OpenReport, ReadError, Storage, StorageError};
 use crate::witness::Witness;
 use crate::world::World;
 
@@ -38,7 +41,11 @@ use crate::world::World;
 pub(crate) struct Node {
     pub(crate) config: NodeConfig,
     pub(crate) id: NodeId,
-    pub(crate) cluster: String,
+    /// Of the data directory, for all time.
+    pub(crate) directory: [u8; 16],
+    /// Known before the door opens.
+    pub(super) cluster: OnceLock<String>,
+    pub(crate) quorum: Arc<QuorumCell>,
     /// What clients are told.
     pub(crate) address: Address,
     pub(crate) clock: Arc<dyn Clock>,
@@ -56,6 +63,12 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// The cluster's id as Kafka writes it; empty before the cluster is known, which is before
+    /// anybody can ask.
+    pub(crate) fn cluster(&self) -> &str {
+        self.cluster.get().map_or("", String::as_str)
+    }
+
     /// Until when a client wants to wait for a decision, `millis` from now, within bounds.
     pub(crate) fn until(&self, millis: i32) -> Instant {
         let patience = self.patience(millis, self.config.request.produce_wait_max);
@@ -111,7 +124,7 @@ impl RunningNode {
     /// The cluster's id.
     #[must_use]
     pub fn cluster(&self) -> &str {
-        &self.node.cluster
+        self.node.cluster()
     }
 
     /// What the storage engine found at the start.
@@ -166,6 +179,10 @@ pub enum NodeError {
     Storage(StorageError),
     /// The metadata log is not what was written.
     Metadata(LogError),
+    /// It cannot be read from the disk.
+    MetadataUnread(ReadError),
+    /// It holds what this build does not understand.
+    MetadataUnreadable(Unreadable),
     Listen {
         address: SocketAddr,
         error: io::Error,
@@ -185,6 +202,12 @@ impl fmt::Display for NodeError {
             Self::Config(error) => error.fmt(f),
             Self::Storage(error) => error.fmt(f),
             Self::Metadata(error) => write!(f, "the metadata log: {error}"),
+            Self::MetadataUnread(error) => write!(f, "the metadata log: {error}"),
+            Self::MetadataUnreadable(error) => write!(
+                f,
+                "the metadata log: {error}. A node that forgets a vote or a decision must not \
+                 start; start the version that wrote it"
+            ),
             Self::Listen { address, error } => write!(f, "cannot listen on {address}: {error}"),
             Self::Refused(problem) => {
                 write!(f, "the cluster does not take this node: {}", problem.message)

@@ -69,6 +69,11 @@ impl Quorum {
         self.held.clear();
         self.state = State::Candidate { granted: BTreeSet::new() };
         self.tell_role(effects);
+        if self.votes_alone() {
+            // Whoever is alone need not wait: what it writes as a leader comes behind its vote.
+            self.become_leader(now, effects);
+            return;
+        }
         let body = Body::Vote { last: self.log.last(), transfer: is_transfer };
         for voter in self.other_voters() {
             self.send(voter, body.clone(), effects);

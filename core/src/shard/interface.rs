@@ -32,8 +32,6 @@ pub enum Role {
     /// A partition of `__consumer_offsets`: the groups whose truth it holds are here, named by the
     /// partition's index. `Effect::Replay` follows.
     Offsets,
-    /// The metadata log: the controller is here. `Effect::Replay` follows.
-    Metadata,
 }
 
 #[derive(Clone, Debug)]

@@ -5,18 +5,16 @@ use std::time::Duration;
 use super::interface::{Effect, INTERNAL_REQUESTS, Outcome, Role};
 use super::{Shard, Slot, seat};
 use crate::batch::Levels;
-use crate::controller::interface::{Problem, ProblemKind};
 use crate::id::{PartitionId, RequestId};
 use crate::machine::Machine;
-use crate::partition::interface::{Acks, HaltReason, Produce, Refusal};
+use crate::partition::interface::{Acks, Produce, Refusal};
 use crate::time::{Instant, Now};
-use crate::{controller, group, own_log, partition, reached};
+use crate::{group, own_log, partition, reached};
 
 /// A machine of the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     Seat,
-    Controller,
     Group(i32),
     Partition(PartitionId),
 }
@@ -26,37 +24,14 @@ pub(super) enum Key {
 pub(super) enum Work {
     Partition(PartitionId, partition::interface::Input),
     Group(i32, group::interface::Input),
-    Controller(controller::interface::Input),
     Seat(seat::Input),
     /// The coordinator's partition is gone, and it has said so to everybody.
     Forget(i32),
 }
 
-/// A machine that keeps its truth in a log of this shard.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Keeper {
-    Group(i32),
-    Controller,
-}
-
-impl Keeper {
-    /// Whose log that is.
-    pub(super) fn of(partition: PartitionId, role: Role) -> Option<Self> {
-        match role {
-            Role::Data => None,
-            Role::Offsets => Some(Self::Group(partition.index)),
-            Role::Metadata => Some(Self::Controller),
-        }
-    }
-
-    pub(super) fn told(self, input: own_log::Input) -> Work {
-        match self {
-            Self::Group(coordinator) => {
-                Work::Group(coordinator, group::interface::Input::Log(input))
-            }
-            Self::Controller => Work::Controller(controller::interface::Input::Log(input)),
-        }
-    }
+/// What a coordinator is told of its log.
+pub(super) fn told(coordinator: i32, input: own_log::Input) -> Work {
+    Work::Group(coordinator, group::interface::Input::Log(input))
 }
 
 /// How long an append of a machine waits: as long as it takes.
@@ -67,7 +42,6 @@ impl Shard {
         match work {
             Work::Partition(partition, input) => self.run_partition(now, partition, input, effects),
             Work::Group(coordinator, input) => self.run_group(now, coordinator, input, effects),
-            Work::Controller(input) => self.run_controller(now, input, effects),
             Work::Seat(input) => self.run_seat(now, input, effects),
             Work::Forget(coordinator) => {
                 self.groups.remove(&coordinator);
@@ -106,16 +80,19 @@ impl Shard {
 
     /// What the machine that lives at `slot` must hear of a change of leadership.
     fn tell_leadership(partition: PartitionId, slot: &mut Slot) -> Option<Work> {
-        let keeper = Keeper::of(partition, slot.role)?;
+        if slot.role != Role::Offsets {
+            return None;
+        }
         let leads = slot.replica.is_leader().then(|| slot.replica.leader_epoch());
         if leads == slot.told {
             return None;
         }
         slot.told = leads;
-        Some(keeper.told(match leads {
+        let input = match leads {
             Some(leader_epoch) => own_log::Input::Elected { leader_epoch },
             None => own_log::Input::Resigned,
-        }))
+        };
+        Some(told(partition.index, input))
     }
 
     pub(super) fn route_partition(
@@ -146,7 +123,7 @@ impl Shard {
     }
 
     fn answer_internal(&mut self, request: RequestId, stored: bool) {
-        let Some((keeper, append)) = self.internal.remove(&request) else {
+        let Some((coordinator, append)) = self.internal.remove(&request) else {
             return;
         };
         let input = if stored {
@@ -155,16 +132,16 @@ impl Shard {
             reached!("append-refused");
             own_log::Input::AppendRefused { append }
         };
-        self.work.push_back(keeper.told(input));
+        self.work.push_back(told(coordinator, input));
     }
 
-    /// The log is read from its start, or a machine's append becomes a producer's batch that is
+    /// The log is read from its start, or a coordinator's append becomes a producer's batch that is
     /// answered when it is committed.
     fn on_log(
         &mut self,
         now: Instant,
         partition: PartitionId,
-        keeper: Keeper,
+        coordinator: i32,
         asked: own_log::Effect,
         effects: &mut Vec<Effect>,
     ) {
@@ -177,7 +154,7 @@ impl Shard {
         };
         let request = RequestId(self.next_internal);
         self.next_internal += 1;
-        self.internal.insert(request, (keeper, append));
+        self.internal.insert(request, (coordinator, append));
         let produce = Produce {
             request,
             batch,
@@ -212,8 +189,7 @@ impl Shard {
         for effect in asked.drain(..) {
             match effect {
                 Asked::Log(asked) => {
-                    let keeper = Keeper::Group(coordinator);
-                    self.on_log(now.monotonic, partition, keeper, asked, effects);
+                    self.on_log(now.monotonic, partition, coordinator, asked, effects);
                 }
                 Asked::Reply { request, outcome } => {
                     effects.push(Effect::Reply { request, outcome: Outcome::Group(outcome) });
@@ -225,49 +201,12 @@ impl Shard {
 
     fn run_seat(&mut self, now: Now, input: seat::Input, effects: &mut Vec<Effect>) {
         let Some(seat) = &mut self.seat else {
+            reached!("seat-not-here");
             input.refuse(effects);
             return;
         };
         seat.step(now, input, effects);
         let deadline = seat.deadline();
         self.plan(Key::Seat, deadline);
-    }
-
-    fn run_controller(
-        &mut self,
-        now: Now,
-        input: controller::interface::Input,
-        effects: &mut Vec<Effect>,
-    ) {
-        use controller::interface::Effect as Asked;
-        let partition = PartitionId::METADATA;
-        let Some(controller) = &mut self.controller else {
-            reached!("controller-not-here");
-            let problem = Problem::new(ProblemKind::NotAvailable, "the controller is not here");
-            let outcome = controller::interface::Outcome::Refused(problem);
-            self.refuse(input.request(), Outcome::Controller(outcome), effects);
-            return;
-        };
-        let mut asked = std::mem::take(&mut self.controller_effects);
-        controller.step(now, input, &mut asked);
-        let deadline = controller.deadline();
-        self.plan(Key::Controller, deadline);
-        for effect in asked.drain(..) {
-            match effect {
-                Asked::Log(asked) => {
-                    self.on_log(now.monotonic, partition, Keeper::Controller, asked, effects);
-                }
-                Asked::Committed(records) => effects.push(Effect::Committed(records)),
-                Asked::Halt { reason } => {
-                    let reason = HaltReason::MetadataUnreadable { reason };
-                    effects.push(Effect::Halt { partition, reason });
-                }
-                Asked::Reply { request, outcome } => {
-                    let outcome = Outcome::Controller(outcome);
-                    effects.push(Effect::Reply { request, outcome });
-                }
-            }
-        }
-        self.controller_effects = asked;
     }
 }

@@ -10,20 +10,21 @@ use quorate_core::controller::interface as controller;
 use quorate_core::group::interface as group;
 use quorate_core::id::{LeaderEpoch, NodeId, Offset, PartitionId, RequestId, TopicId};
 use quorate_core::machine::Machine;
-use quorate_core::metadata::Address;
 use quorate_core::partition::interface::{
     Acks, Assignment, Input as PartitionInput, Isolation, LogOp, PartitionConfig, Produce, Wait,
 };
+use quorate_core::quorum::interface as quorum;
 use quorate_core::shard::Shard;
 use quorate_core::shard::interface::{Effect, Input, Limits, Open, Outcome, Role};
 use quorate_core::time::{Instant, Now, Timestamp};
 
-use crate::controller::{Names, show_outcome, show_record};
+use crate::controller::{Names, show_outcome};
 use crate::log::Log;
 use crate::partition::{WALL_START, show_op, show_outcome as show_partition_outcome, show_view};
 use crate::script::{Command, Stage, millis};
 
-/// A shard and the logs of its partitions. A partition is called `meta`, `offsets`, or `data-N`.
+/// A shard without a seat, and the logs of its partitions. A partition is called `meta`, `offsets`,
+/// or `data-N`.
 pub(crate) struct ShardStage {
     shard: Shard,
     now: Now,
@@ -85,18 +86,17 @@ impl ShardStage {
             Effect::Reply { request, outcome: Outcome::Controller(outcome) } => {
                 write!(out, "reply r{request} {}", show_outcome(outcome, &mut self.names))
             }
-            Effect::Reply { request, outcome: Outcome::Group(outcome) } => {
+            Effect::Reply { request, outcome: Outcome::Quorum(outcome) } => {
                 writeln!(out, "reply r{request} {outcome:?}")
             }
-            Effect::Committed(records) => {
-                let shown = records.iter().map(|record| show_record(record, &mut self.names));
-                writeln!(out, "committed {}", shown.collect::<Vec<_>>().join(" · "))
+            Effect::Reply { request, outcome: Outcome::Group(outcome) } => {
+                writeln!(out, "reply r{request} {outcome:?}")
             }
             Effect::Replay { partition } => writeln!(out, "replay {}", name(*partition)),
             Effect::Halt { partition, reason } => {
                 writeln!(out, "{} halt {reason:?}", name(*partition))
             }
-            other => panic!("one replica has nobody to turn to: {other:?}"),
+            other => panic!("no seat, and one replica has nobody to turn to: {other:?}"),
         };
     }
 
@@ -105,7 +105,6 @@ impl ShardStage {
         let recovered = log.recover();
         *log = Log::new(recovered.clone());
         let role = match partition.topic {
-            TopicId::METADATA => Role::Metadata,
             OFFSETS => Role::Offsets,
             _ => Role::Data,
         };
@@ -195,16 +194,7 @@ impl ShardStage {
                 partition: partition(),
                 input: PartitionInput::Close { request },
             },
-            "register" => {
-                Input::Controller(controller::Input::RegisterNode(controller::RegisterNode {
-                    request,
-                    node: NodeId(1),
-                    incarnation: 1,
-                    cluster: "abc".to_owned(),
-                    address: Address { host: "localhost".to_owned(), port: 9092 },
-                    ..Default::default()
-                }))
-            }
+            "read" => Input::Quorum(quorum::Input::Read { request }),
             "create" => {
                 let name = command.words().next().expect("a name").to_owned();
                 let topics = vec![controller::NewTopic { name, ..Default::default() }];

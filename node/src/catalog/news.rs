@@ -39,7 +39,6 @@ impl News {
     }
 
     /// The metadata is what these add up to: they came as a snapshot.
-    #[allow(dead_code)] // No quorum sends one yet.
     pub(crate) fn restore(&self, records: Vec<Record>) {
         self.add(|told| {
             told.is_restored = true;

@@ -1,31 +1,30 @@
 //! The start of a node, step by step.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use quorate_core::controller::interface::{Input, Outcome, ProblemKind, RegisterNode};
-use quorate_core::id::{LeaderEpoch, NodeId, PartitionId};
+use quorate_core::id::{DirectoryId, NodeId};
 use quorate_core::metadata::Address;
-use quorate_core::partition::interface::{Assignment, PartitionConfig};
 use quorate_core::partition::retention::WallClock;
 use quorate_core::rng::Rng;
 use quorate_core::shard::Shard;
-use quorate_core::shard::interface::{Limits, Open, Role};
+use quorate_core::shard::interface::Limits;
 use quorate_core::{group, partition};
 use quorate_net::transport::Listener;
 
 use super::close::Running;
-use super::{Node, NodeError, RunningNode};
+use super::{Node, NodeError, RunningNode, seat};
 use crate::catalog::Catalog;
 use crate::catalog::keeper::Keeper;
-use crate::catalog::log::LogHandle;
 use crate::catalog::news::News;
 use crate::config::{NodeConfig, split_address};
 use crate::controller_client::{ControllerClient, PATIENCE};
 use crate::driver::ask::ShardClient;
 use crate::driver::lane::Lanes;
-use crate::driver::{self, Command, Surroundings};
+use crate::driver::{self, Surroundings};
 use crate::halt::Halt;
 use crate::listener;
 use crate::listener::handle::Handlers;
@@ -37,6 +36,7 @@ use crate::listener::session::{Limits as SessionLimits, Shared};
 use crate::listener::stop::Stop;
 use crate::listener::unpacking::Unpacking;
 use crate::metrics::Metrics;
+use crate::quorum_cell::{QuorumCell, QuorumState};
 use crate::scrubber::Scrubber;
 use crate::storage::{Identity, Storage, StorageConfig};
 use crate::timekeeper::{self, Timekeeper};
@@ -56,7 +56,7 @@ pub(super) async fn start(
     let mut rng = Rng::new(world.seed);
     let id = NodeId(config.node.id);
     let lanes = Arc::new(Lanes::new(shard_count(&config)));
-    let identity = Identity { cluster: rng.bytes(), node: id, directory: rng.bytes() };
+    let identity = Identity { node: id, directory: rng.bytes() };
     let completions = Arc::clone(&lanes) as Arc<_>;
     let (storage, report) =
         Storage::open(Arc::clone(&world.disk), storage_config(&config, identity), completions)
@@ -68,11 +68,15 @@ pub(super) async fn start(
     let (halt, metrics, news) = (Arc::default(), Arc::new(Metrics::default()), Arc::default());
     let wall_clock = timekeeper::at_start(&config.clock, report.believed, world.clock.now());
     let machinery = Machinery { config: &config, world: &world, storage: &storage, lanes: &lanes };
-    let shards = machinery.shards(&mut rng, wall_clock, witness, &halt, &metrics, &news);
+    let quorum = Arc::default();
+    let told = Told { halt: &halt, metrics: &metrics, news: &news, quorum: &quorum };
+    let shards = machinery.shards(&mut rng, wall_clock, witness, &told);
     let controller = ControllerClient::new(shards[0].clone(), Arc::clone(&world.clock));
     let node = Arc::new(Node {
         id,
-        cluster: cluster_name(report.identity.cluster),
+        directory: report.identity.directory,
+        cluster: OnceLock::new(),
+        quorum,
         address,
         clock: Arc::clone(&world.clock),
         catalog: Arc::new(Catalog::default()),
@@ -84,12 +88,7 @@ pub(super) async fn start(
             config.request.uncompressed_bytes_max,
             config.request.memory_max / 4,
         ),
-        fetch_sessions: FetchSessions::new(
-            config.fetch.sessions_max,
-            config.fetch.session_partitions_max,
-            config.fetch.session_idle,
-            rng.u64(),
-        ),
+        fetch_sessions: fetch_sessions(&config, rng.u64()),
         producer_ids: ProducerIds::default(),
         metrics,
         config,
@@ -116,8 +115,14 @@ pub(super) async fn start(
         Arc::clone(sessions),
     ));
     let took = world.clock.now().monotonic.saturating_since(began);
-    tracing::info!(%id, address = %local, cluster = node.cluster, ?took, "the node serves");
+    tracing::info!(%id, address = %local, cluster = node.cluster(), ?took, "the node serves");
     Ok(started)
+}
+
+fn fetch_sessions(config: &NodeConfig, seed: u64) -> FetchSessions {
+    let fetch = &config.fetch;
+    let (sessions_max, partitions_max) = (fetch.sessions_max, fetch.session_partitions_max);
+    FetchSessions::new(sessions_max, partitions_max, fetch.session_idle, seed)
 }
 
 fn shard_count(config: &NodeConfig) -> usize {
@@ -164,23 +169,19 @@ fn advertised(config: &NodeConfig, local: SocketAddr) -> Address {
     }
 }
 
-/// Kafka writes a cluster's id as 22 characters of URL-safe base64.
-fn cluster_name(id: [u8; 16]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let bits = u128::from_be_bytes(id);
-    let letters = (0..22).map(|place: u32| {
-        let shift = 122_i64 - 6 * i64::from(place);
-        let six = if shift >= 0 { bits >> shift } else { bits << -shift };
-        char::from(LETTERS[(six & 63) as usize])
-    });
-    letters.collect()
-}
-
 struct Machinery<'a> {
     config: &'a NodeConfig,
     world: &'a World,
     storage: &'a Storage,
     lanes: &'a Lanes,
+}
+
+/// Who is told of what the shards do.
+struct Told<'a> {
+    halt: &'a Arc<Halt>,
+    metrics: &'a Arc<Metrics>,
+    news: &'a Arc<News>,
+    quorum: &'a Arc<QuorumCell>,
 }
 
 impl Machinery<'_> {
@@ -189,23 +190,21 @@ impl Machinery<'_> {
         rng: &mut Rng,
         wall_clock: WallClock,
         witness: Option<Arc<dyn Witness>>,
-        halt: &Arc<Halt>,
-        metrics: &Arc<Metrics>,
-        news: &Arc<News>,
+        told: &Told<'_>,
     ) -> Vec<ShardClient> {
         let limits = limits(self.config, wall_clock);
         let start = |index| {
             let id = NodeId(self.config.node.id);
             let shard = Shard::new(id, limits.clone(), rng.u64());
-            let news = Arc::clone(news);
             let around = Surroundings {
                 clock: Arc::clone(&self.world.clock),
                 writes: self.storage.writer(),
                 lane: self.lanes.lane(index),
-                committed: Arc::new(move |records| news.tell(records)),
-                halt: Arc::clone(halt),
+                news: Arc::clone(told.news),
+                quorum: Arc::clone(told.quorum),
+                halt: Arc::clone(told.halt),
                 witness: witness.clone(),
-                metrics: Arc::clone(metrics),
+                metrics: Arc::clone(told.metrics),
                 batch_max: self.config.node.shard_batch_max,
             };
             driver::start(shard, around, self.config.node.shard_inbox_max)
@@ -278,15 +277,19 @@ fn keeper(node: &Arc<Node>, news: Arc<News>, halt: &Arc<Halt>) -> Keeper {
     }
 }
 
-/// Opens the metadata log, waits until the controller has read it, and registers this node. Then
-/// all that the log speaks of is open.
+/// Takes the node's seat, waits until somebody leads the cluster, and registers. Then all that the
+/// metadata speaks of is open.
 async fn join(node: &Arc<Node>, incarnation: u64, news: &News) -> Result<(), NodeError> {
-    open_metadata(node).await?;
+    seat::take(node, BTreeSet::from([node.id])).await?;
+    let is_led = |state: QuorumState| state.cluster.filter(|_| state.leader(node.id).is_some());
+    let cluster = node.quorum.until(is_led).await;
+    let cluster = node.cluster.get_or_init(|| seat::cluster_name(cluster)).clone();
     let register = RegisterNode {
         request: quorate_core::id::RequestId(0),
         node: node.id,
         incarnation,
-        cluster: node.cluster.clone(),
+        cluster,
+        directory: DirectoryId(node.directory),
         address: node.address.clone(),
         rack: node.config.node.rack.clone(),
         ..RegisterNode::default()
@@ -312,49 +315,9 @@ async fn join(node: &Arc<Node>, incarnation: u64, news: &News) -> Result<(), Nod
     Ok(())
 }
 
-async fn open_metadata(node: &Arc<Node>) -> Result<(), NodeError> {
-    let partition = PartitionId::METADATA;
-    let (recovered, reader) =
-        node.storage.open_log(partition).await.map_err(NodeError::Metadata)?;
-    let range = (recovered.log_start, recovered.end);
-    let shard = node.shards[0].clone();
-    let log = Arc::new(LogHandle::new(partition, shard.clone(), reader, range));
-    // Decisions are never forgotten.
-    let config = PartitionConfig {
-        retention_time: None,
-        retention_bytes: None,
-        delete: false,
-        ..PartitionConfig::default()
-    };
-    let assignment = Assignment {
-        leader_epoch: LeaderEpoch(0),
-        leader: Some(node.id),
-        replicas: vec![node.id],
-        in_sync: vec![node.id],
-        ..Assignment::default()
-    };
-    let open = Box::new(Open { partition, role: Role::Metadata, recovered, config, assignment });
-    shard.tell(Command::Open { log, open }).await?;
-    Ok(())
-}
-
 fn tell_offline(node: &Node) {
     let offline = node.catalog.read().offline();
     if !offline.is_empty() {
         tracing::error!(?offline, "logs that are not what was written are not served");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn clusters_are_named_as_kafka_does() {
-        assert_eq!(cluster_name([0; 16]), "AAAAAAAAAAAAAAAAAAAAAA");
-        assert_eq!(cluster_name([0xff; 16]), "_____________________w");
-        let mut one = [0; 16];
-        one[15] = 1;
-        assert_eq!(cluster_name(one), "AAAAAAAAAAAAAAAAAAAAAQ");
     }
 }

@@ -13,7 +13,6 @@ const GIB: u64 = 1 << 30;
 /// Whose data a directory holds. Written into a fresh directory, compared with an old one's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    pub cluster: [u8; 16],
     pub node: NodeId,
     /// Drawn anew for each fresh directory, so that an emptied disk is not taken for the old one.
     pub directory: [u8; 16],
@@ -24,8 +23,8 @@ pub struct Identity {
 pub struct StorageConfig {
     /// The data directory; made if absent.
     pub directory: PathBuf,
-    /// For a fresh directory. An old one keeps its cluster and directory ids, which
-    /// `OpenReport::identity` tells; its node id must be this one.
+    /// For a fresh directory. An old one keeps its directory id, which `OpenReport::identity`
+    /// tells; its node id must be this one.
     pub identity: Identity,
     /// Nothing outlives the process (`--ephemeral`): no journal is kept, and an append is complete
     /// once it stands in the segment, whatever its topic's `quorate.flush` says.
@@ -132,7 +131,7 @@ mod tests {
     use super::*;
 
     fn config() -> StorageConfig {
-        let identity = Identity { cluster: [1; 16], node: NodeId(1), directory: [2; 16] };
+        let identity = Identity { node: NodeId(1), directory: [2; 16] };
         StorageConfig::new("data", identity)
     }
 

@@ -2,7 +2,7 @@
 //! was closed cleanly.
 //!
 //! ```text
-//! identity    format, cluster, node and directory ids; written once
+//! identity    format, node and directory ids; written once
 //! marks       per log, how far its segments are synced, and which journal group comes next
 //! clean       only between a clean close and the next start
 //! clock       the last wall time that the node believed
@@ -30,8 +30,9 @@ pub(super) const JOURNAL: &str = "journal";
 pub(super) const LOGS: &str = "logs";
 
 const IDENTITY_KIND: [u8; 4] = *b"QIDY";
-/// The format of the data directory as a whole. A newer one is refused.
-pub const FORMAT: u16 = 1;
+/// The format of the data directory as a whole; any other is refused. In format 1, which was never
+/// released, the metadata log held records of the metadata and not operations of the quorum.
+pub const FORMAT: u16 = 2;
 const CLEAN_KIND: [u8; 4] = *b"QCLN";
 const CLEAN_VERSION: u16 = 1;
 const CLOCK: &str = "clock";
@@ -144,24 +145,23 @@ pub(super) async fn read_believed(disk: &dyn Disk, data: &Path) -> Result<Believ
 
 /// The bytes of the identity file.
 pub(super) fn encode_identity(identity: &Identity) -> Bytes {
-    let mut body = Vec::with_capacity(36);
-    body.extend_from_slice(&identity.cluster);
+    let mut body = Vec::with_capacity(20);
     body.extend_from_slice(&identity.node.0.to_be_bytes());
     body.extend_from_slice(&identity.directory);
     checkpoint::seal(IDENTITY_KIND, FORMAT, &body)
 }
 
-fn decode_identity(bytes: &Bytes) -> Result<Identity, EnvelopeError> {
-    let (_, body) = checkpoint::open(IDENTITY_KIND, FORMAT, bytes)?;
-    let parts = (body.get(..16), body.get(16..20), body.get(20..36));
-    let (Some(cluster), Some(node), Some(directory)) = parts else {
-        return Err(EnvelopeError::Body);
-    };
-    let parts = (to_array(cluster), to_array(node), to_array(directory));
-    let (Some(cluster), Some(node), Some(directory)) = parts else {
-        return Err(EnvelopeError::Body);
-    };
-    Ok(Identity { cluster, node: NodeId(i32::from_be_bytes(node)), directory })
+fn decode_identity(path: &Path, bytes: &Bytes) -> Result<Identity, StorageError> {
+    let opened = checkpoint::open(IDENTITY_KIND, FORMAT, bytes);
+    let (found, body) = opened.map_err(|flaw| unusable(path.to_path_buf(), flaw))?;
+    if found < FORMAT {
+        return Err(StorageError::Older { path: path.to_path_buf(), found, known: FORMAT });
+    }
+    let node = body.get(..4).and_then(to_array).map(i32::from_be_bytes);
+    match (node, body.get(4..20).and_then(to_array)) {
+        (Some(node), Some(directory)) => Ok(Identity { node: NodeId(node), directory }),
+        _ => Err(unusable(path.to_path_buf(), EnvelopeError::Body)),
+    }
 }
 
 fn to_array<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
@@ -177,7 +177,7 @@ pub(super) async fn identify(
     let path = data.join(IDENTITY);
     let reading = |path: &Path| StorageError::io("reading the data directory", path);
     if let Some(bytes) = read(disk, &path).await.map_err(reading(&path))? {
-        let found = decode_identity(&bytes).map_err(|flaw| unusable(path, flaw))?;
+        let found = decode_identity(&path, &bytes)?;
         if found.node != expected.node {
             let directory = data.to_path_buf();
             let (found, expected) = (found.node, expected.node);
@@ -231,11 +231,15 @@ mod tests {
 
     #[test]
     fn the_small_files_have_the_bytes_of_the_first_build() {
-        let identity = Identity { cluster: [1; 16], node: NodeId(3), directory: [2; 16] };
+        let identity = Identity { node: NodeId(3), directory: [2; 16] };
         let bytes = encode_identity(&identity);
-        let front = "514944590001000000000024d1c92ade";
-        assert_eq!(hex(&bytes), [front, &"01".repeat(16), "00000003", &"02".repeat(16)].concat());
-        assert_eq!(decode_identity(&bytes), Ok(identity));
+        let front = "51494459000200000000001465b83a89";
+        assert_eq!(hex(&bytes), [front, "00000003", &"02".repeat(16)].concat());
+        let path = Path::new("identity");
+        assert_eq!(decode_identity(path, &bytes).expect("our own"), identity);
+        let older = checkpoint::seal(IDENTITY_KIND, 1, &[0; 36]);
+        let refused = decode_identity(path, &older).expect_err("nobody reads it any more");
+        assert!(refused.to_string().contains("format 1"), "{refused}");
         let clock = "51434c4b000100000000000875bf952d0000019b76daa800";
         assert_eq!(hex(&encode_believed(Timestamp(1_767_225_600_000))), clock);
     }

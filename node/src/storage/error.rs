@@ -26,6 +26,12 @@ pub enum StorageError {
         path: PathBuf,
         why: String,
     },
+    /// An older build wrote this, and no build reads it any more.
+    Older {
+        path: PathBuf,
+        found: u16,
+        known: u16,
+    },
     /// The directory belongs to another node.
     OtherNode {
         directory: PathBuf,
@@ -76,6 +82,13 @@ impl fmt::Display for StorageError {
             Self::Newer { path, why } => {
                 write!(f, "{}: {why}. Start the newer version again", path.display())
             }
+            Self::Older { path, found, known } => write!(
+                f,
+                "{}: the data directory has format {found}, of a version before the first \
+                 release; this version begins with format {known}. Name an empty directory: what \
+                 stands here is left as it is",
+                path.display()
+            ),
             Self::OtherNode { directory, found, expected } => write!(
                 f,
                 "{}: the directory belongs to node {found}, and this is node {expected}",

@@ -7,6 +7,7 @@ use quorate_core::id::{NodeId, Offset, PartitionId};
 use quorate_core::segment::{FileKind, directory_name, file_name};
 use quorate_node::disk::memory::{Fault, MemoryDisk};
 use quorate_node::disk::{Disk, Open};
+use quorate_node::storage::directory::FORMAT;
 use quorate_node::storage::{LogError, ReadError, Rot, StorageError};
 
 use crate::support::{Engine, IDENTITY, config, partition};
@@ -225,7 +226,6 @@ async fn a_directory_that_is_not_ours_is_left_alone() {
     assert!(matches!(refused, StorageError::OtherNode { found: NodeId(1), .. }), "{refused}");
 
     let mut guest = config("/data");
-    guest.identity.cluster = [1; 16];
     guest.identity.directory = [2; 16];
     let engine = Engine::open(Arc::new(disk.clone()), guest).await.expect("opens");
     assert_eq!(engine.report.identity, IDENTITY, "the directory keeps its ids");
@@ -269,8 +269,7 @@ async fn the_files_of_a_data_directory_keep_their_bytes() {
     let marks = hex(read_file(&disk, Path::new("/data/marks")).await);
     // A change here is a change of format: raise `directory::FORMAT`, and keep reading the old.
     let nines = "09".repeat(16);
-    let sevens = "07".repeat(16);
-    assert_eq!(identity, format!("51494459000100000000002471f67bf6{sevens}00000001{nines}"));
+    assert_eq!(identity, format!("514944590002000000000014ed26040f00000001{nines}"));
     assert_eq!(clean, "51434c4e000100000000000831db8e430000000000000002");
     let ones = "01".repeat(16);
     let numbers = "0000000100000000000000000000000000000000000000000000007e0000000000000001";
@@ -278,16 +277,21 @@ async fn the_files_of_a_data_directory_keep_their_bytes() {
 }
 
 #[tokio::test]
-async fn a_newer_format_is_refused_and_not_touched() {
+async fn another_format_is_refused_and_not_touched() {
     let disk = disk();
     open(&disk).await.expect("opens").close().await;
     let path = Path::new("/data/identity");
-    let newer = quorate_core::segment::checkpoint::seal(*b"QIDY", 2, &[0; 36]);
     let file = disk.open(path, Open::Write).await.expect("the file is there");
-    file.write_at(0, vec![newer.clone()]).await.expect("written");
-    let refused = open(&disk).await.err().expect("refused");
-    assert!(matches!(refused, StorageError::Newer { .. }), "{refused}");
-    assert_eq!(read_file(&disk, path).await, newer);
+    for format in [FORMAT - 1, FORMAT + 1] {
+        let other = quorate_core::segment::checkpoint::seal(*b"QIDY", format, &[0; 36]);
+        file.write_at(0, vec![other.clone()]).await.expect("written");
+        let refused = open(&disk).await.err().expect("refused");
+        match format {
+            1 => assert!(matches!(refused, StorageError::Older { found: 1, .. }), "{refused}"),
+            _ => assert!(matches!(refused, StorageError::Newer { .. }), "{refused}"),
+        }
+        assert_eq!(read_file(&disk, path).await, other);
+    }
 }
 
 #[tokio::test]

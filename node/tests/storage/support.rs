@@ -19,8 +19,7 @@ use quorate_node::storage::{
 };
 use tokio::sync::Notify;
 
-pub(crate) const IDENTITY: Identity =
-    Identity { cluster: [7; 16], node: NodeId(1), directory: [9; 16] };
+pub(crate) const IDENTITY: Identity = Identity { node: NodeId(1), directory: [9; 16] };
 
 /// Small limits, so that a short script passes every edge.
 pub(crate) fn config(directory: impl Into<PathBuf>) -> StorageConfig {

@@ -37,7 +37,7 @@ struct House {
 impl House {
     async fn start(disk: &Arc<dyn Disk>, seed: u64) -> Self {
         let lanes = Arc::new(Lanes::new(1));
-        let identity = Identity { cluster: [1; 16], node: ME, directory: [2; 16] };
+        let identity = Identity { node: ME, directory: [2; 16] };
         let config =
             StorageConfig { journal_file_bytes: 1 << 20, ..StorageConfig::new("/data", identity) };
         let completions = Arc::clone(&lanes) as Arc<_>;
@@ -51,7 +51,8 @@ impl House {
             clock: Arc::clone(&clock),
             writes: storage.writer(),
             lane: lanes.lane(0),
-            committed: Arc::new(|_| {}),
+            news: Arc::default(),
+            quorum: Arc::default(),
             halt: Arc::clone(&halt),
             witness: None,
             metrics: Arc::new(Metrics::default()),

@@ -57,7 +57,7 @@ pub(crate) fn describe_cluster(
         is_fenced: node.fenced,
     });
     DescribeClusterResponse {
-        cluster_id: node.cluster.as_str().into(),
+        cluster_id: node.cluster().into(),
         controller_id: controller_id(node),
         brokers: brokers.collect(),
         cluster_authorized_operations: if request.include_cluster_authorized_operations {

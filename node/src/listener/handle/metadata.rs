@@ -60,7 +60,7 @@ pub(crate) async fn metadata(
     let state = node.catalog.read();
     Ok(MetadataResponse {
         brokers: brokers(&state),
-        cluster_id: Some(node.cluster.as_str().into()),
+        cluster_id: Some(node.cluster().into()),
         controller_id: cluster::controller_id(node),
         topics,
         cluster_authorized_operations: if request.include_cluster_authorized_operations {

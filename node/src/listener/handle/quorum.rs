@@ -146,8 +146,8 @@ async fn change_voters(
     cluster: Option<Text>,
     change: Change,
 ) -> Result<(i16, Option<Text>), Stopped> {
-    if cluster.is_some_and(|cluster| cluster != node.cluster.as_str()) {
-        let why = format!("this is cluster {}", node.cluster);
+    if cluster.is_some_and(|cluster| cluster != node.cluster()) {
+        let why = format!("this is cluster {}", node.cluster());
         return Ok((Code::InconsistentClusterId.code(), Some(why.into())));
     }
     match ask(node, |request| Input::Change { request, change }).await? {
