@@ -326,13 +326,31 @@ impl Client {
         self.retry("the data directories", attempt).await
     }
 
-    /// Bytes on disk by topic, over the directories of one node.
+    /// Bytes on disk by topic, each partition by its largest copy. A node that does not answer is
+    /// left out, unless none does.
     pub async fn topic_bytes(&self) -> Result<BTreeMap<String, u64>, Error> {
-        let mut bytes = BTreeMap::new();
-        for directory in self.log_directories().await? {
-            for partition in directory.partitions {
-                *bytes.entry(partition.topic).or_default() += partition.bytes;
+        let mut copies: BTreeMap<(String, i32), u64> = BTreeMap::new();
+        let mut failed = None;
+        for broker in self.cluster().await?.brokers.values() {
+            let directories = match self.log_directories_of(&broker.address).await {
+                Ok(directories) => directories,
+                Err(error) => {
+                    failed = Some(error);
+                    continue;
+                }
+            };
+            for partition in directories.into_iter().flat_map(|directory| directory.partitions) {
+                let place = (partition.topic, partition.partition);
+                let largest = copies.entry(place).or_default();
+                *largest = (*largest).max(partition.bytes);
             }
+        }
+        if let Some(error) = failed.filter(|_| copies.is_empty()) {
+            return Err(error);
+        }
+        let mut bytes = BTreeMap::new();
+        for ((topic, _), largest) in copies {
+            *bytes.entry(topic).or_default() += largest;
         }
         Ok(bytes)
     }
