@@ -63,3 +63,19 @@ fn a_nodes_duty_is_set_and_shown() {
     let status = node.ok(&["cluster", "status"]);
     assert!(status.contains("serving"), "{status}");
 }
+
+#[test]
+fn a_quorum_of_one_says_what_it_bears() {
+    let node = Node::in_memory();
+    let quorum = node.ok(&["cluster", "quorum"]);
+    assert!(quorum.starts_with("node 1 leads in term"), "{quorum}");
+    assert!(quorum.contains("the loss of any one of them stops all decisions"), "{quorum}");
+    let quorum = json(&node.ok(&["cluster", "quorum", "--json"]));
+    assert_eq!(quorum["voters"][0]["lacks"], 0);
+    assert_eq!(quorum["voters"][0]["directory"].as_str().map(str::len), Some(32));
+    assert!(quorum["decided"].as_i64() > Some(0));
+    let last = node.run(&["cluster", "quorum", "--remove", "1", "--yes"]);
+    assert!(last.exit == 1 && last.err.contains("last voter"), "{}", last.err);
+    let absent = node.run(&["cluster", "quorum", "--add", "2"]);
+    assert!(absent.err.contains("no such member 2"), "{}", absent.err);
+}

@@ -24,10 +24,11 @@ pub(super) fn is_live(state: &State, node: NodeId) -> bool {
     state.image.node(node).is_some_and(metadata::Node::is_live)
 }
 
-/// Where clients send what only the controller decides: any node passes it on, so that this one
-/// will do.
-pub(super) fn controller_id(node: &Node) -> i32 {
-    node.id.0
+/// Where clients send what only the controller decides: to the controller if they can reach it;
+/// otherwise any node will do, since it passes that on.
+pub(super) fn controller_id(node: &Node, state: &State) -> i32 {
+    let controller = node.quorum.state().leader(node.id);
+    controller.filter(|leader| is_live(state, *leader)).unwrap_or(node.id).0
 }
 
 pub(crate) fn describe_cluster(
@@ -58,7 +59,7 @@ pub(crate) fn describe_cluster(
     });
     DescribeClusterResponse {
         cluster_id: node.cluster().into(),
-        controller_id: controller_id(node),
+        controller_id: controller_id(node, &state),
         brokers: brokers.collect(),
         cluster_authorized_operations: if request.include_cluster_authorized_operations {
             CLUSTER_OPERATIONS

@@ -61,7 +61,7 @@ pub(crate) async fn metadata(
     Ok(MetadataResponse {
         brokers: brokers(&state),
         cluster_id: Some(node.cluster().into()),
-        controller_id: cluster::controller_id(node),
+        controller_id: cluster::controller_id(node, &state),
         topics,
         cluster_authorized_operations: if request.include_cluster_authorized_operations {
             CLUSTER_OPERATIONS
