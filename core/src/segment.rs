@@ -6,6 +6,7 @@ pub mod checkpoint;
 pub mod frame;
 pub mod index;
 pub mod journal;
+pub mod orphan;
 pub mod scan;
 
 use crate::id::{Offset, PartitionId, TopicId};

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use quorate_core::batch::{Batch, BatchBuilder, Codec, Levels};
 use quorate_core::id::{LeaderEpoch, Offset, PartitionId, TopicId};
-use quorate_core::segment::checkpoint::{EnvelopeError, Mark, Marks, open, seal};
+use quorate_core::segment::checkpoint::{Cut, EnvelopeError, Mark, Marks, open, seal};
 use quorate_core::segment::frame::{
     FRAME_FRONT_BYTES, FRAME_HEADER_BYTES, Frame, FrameFlaw, FrameHeader, frame_chunks,
 };
@@ -361,6 +361,8 @@ fn marks_survive_and_an_envelope_is_checked() {
         segment: Offset(10),
         segment_bytes: 500,
         end: Offset(12),
+        from_sequence: 2,
+        cut: Cut::Tail,
     };
     let marks = Marks { journal_sequence: 3, logs: vec![mark(PARTITION), mark(OTHER)] };
     assert_eq!(

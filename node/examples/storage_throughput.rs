@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use quorate_core::batch::{Batch, BatchBuilder, Codec, Levels};
 use quorate_core::id::{LeaderEpoch, NodeId, Offset, PartitionId, TopicId, WriteId};
+use quorate_core::partition::Recovered;
 use quorate_core::partition::interface::{Flush, LogOp};
 use quorate_core::time::{Instant, Timestamp};
 use quorate_net::clock::Clock;
@@ -31,6 +32,10 @@ struct Lane {
 impl Completions for Lane {
     fn written(&self, written: &[(PartitionId, WriteId)]) {
         let _ = self.done.send(written.to_vec());
+    }
+
+    fn truncated(&self, partition: PartitionId, _: WriteId, _: Box<Recovered>) {
+        panic!("nobody cuts {partition}");
     }
 
     fn write_failed(&self, partition: PartitionId, write: WriteId) {

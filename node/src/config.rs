@@ -304,6 +304,10 @@ settings! {
         checkpoint_bytes: u64 = 96 << 20, within 16 << 10, 64 << 30;
         /// Segments held open.
         open_files_max: usize = 8192, within 4, 1_000_000;
+        /// Bytes of records that were cut off a log and set aside; the oldest go beyond.
+        orphan_bytes_max: u64 = 1 << 30, within 0, 1 << 50;
+        /// How long they are kept.
+        orphan_age_max: Duration = 30 * DAY, time_within MINUTE, 3660 * DAY;
         /// Bytes a second at which all logs are read through for rot; 0 does without.
         scrub_bytes_per_second: u64 = 2 << 20, within 0, 1 << 40;
         /// The pause before all logs are read through again.

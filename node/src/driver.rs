@@ -174,10 +174,8 @@ impl Driver {
         let mut completions = std::mem::take(&mut self.completions);
         self.around.lane.take(&mut completions);
         for completion in completions.drain(..) {
-            if let (Some(witness), &Completion::Written { partition, through }) =
-                (&self.around.witness, &completion)
-            {
-                witness.written(partition, through);
+            if let Some(witness) = &self.around.witness {
+                tell(&**witness, &completion);
             }
             self.step(now, completed(completion));
         }
@@ -343,8 +341,22 @@ async fn ring(timer: &mut Option<(quorate_core::time::Instant, Sleep)>) {
     }
 }
 
+fn tell(witness: &dyn Witness, completion: &Completion) {
+    match completion {
+        Completion::Written { partition, through } => witness.written(*partition, *through),
+        Completion::Truncated { partition, write, recovered } => {
+            witness.truncated(*partition, *write, recovered);
+        }
+        Completion::Failed { .. } => {}
+    }
+}
+
 fn completed(completion: Completion) -> Input {
     match completion {
+        Completion::Truncated { partition, write, recovered } => {
+            let input = partition::interface::Input::Truncated { write, recovered };
+            Input::Partition { partition, input }
+        }
         Completion::Written { partition, through } => {
             let input = partition::interface::Input::Written { through };
             Input::Partition { partition, input }

@@ -73,8 +73,8 @@ impl Scrubber {
             let batches = match read {
                 Ok(batches) => batches,
                 Err(ReadError::Rot(rot)) => return self.tell(&rot),
-                // Its start was raised, or it was removed: the next time it is looked at again.
-                Err(ReadError::OutOfRange { .. } | ReadError::Removed) => return,
+                // Its start was raised, or it was cut or removed: the next time it is looked at.
+                Err(ReadError::OutOfRange { .. } | ReadError::Removed | ReadError::Cut) => return,
                 Err(error) => return tracing::warn!(%error, "a log cannot be read through"),
             };
             let Some(last) = batches.last() else { return };

@@ -12,9 +12,11 @@ pub mod error;
 pub mod queue;
 pub mod reader;
 
+mod cut;
 mod files;
 mod journal;
 mod log;
+mod orphans;
 mod recovery;
 mod replay;
 mod walk;
@@ -23,6 +25,7 @@ mod writer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quorate_core::id::PartitionId;
@@ -41,6 +44,7 @@ pub use self::error::{LogError, ReadError, Rot, StorageError};
 use self::files::Files;
 use self::journal::{Journal, JournalFile};
 use self::log::Log;
+use self::orphans::ORPHANS;
 use self::queue::Command;
 pub use self::queue::{Completions, WriteQueue, WriteRequest};
 pub use self::reader::LogReader;
@@ -53,6 +57,8 @@ use crate::disk::{DirectoryLock, Disk};
 pub struct OpenReport {
     /// Whose directory it is: for an old one, what stands in it.
     pub identity: Identity,
+    /// How often the node was started on this directory, this time included.
+    pub start: u64,
     /// The directory was empty.
     pub fresh: bool,
     /// The node was closed cleanly, or never used.
@@ -78,6 +84,9 @@ struct Shared {
     /// What the segments are known to hold durably; the writer keeps it.
     marks: Mutex<BTreeMap<PartitionId, Mark>>,
     known: Mutex<Known>,
+    orphans: orphans::Known,
+    /// The latest time that the node believed.
+    believed: AtomicI64,
 }
 
 /// What recovery has found out and nobody has asked for yet.
@@ -97,6 +106,10 @@ impl Shared {
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn believed(&self) -> Timestamp {
+        Timestamp(self.believed.load(Ordering::Relaxed))
     }
 
     fn logs_directory(&self) -> PathBuf {
@@ -129,6 +142,7 @@ impl Storage {
         config.check().map_err(StorageError::Config)?;
         let data = config.directory.clone();
         let (lock, identity, fresh) = take_directory(&*disk, &config).await?;
+        let start = directory::count_start(&*disk, &data).await?;
         let marks = read_marks(&*disk, &data).await?;
         let reading = StorageError::io("reading the data directory", &data);
         let clean = directory::read_clean(&*disk, &data).await.map_err(reading)?;
@@ -140,6 +154,7 @@ impl Storage {
             directory::remove_clean(&*disk, &data).await.map_err(removing)?;
         }
         reached!("clean-marker-removed");
+        let believed = directory::read_believed(&*disk, &data).await?;
         let files = Files::new(Arc::clone(&disk), config.open_files_max, config.open_indexes_max);
         let shared = Arc::new(Shared {
             disk,
@@ -147,17 +162,23 @@ impl Storage {
             journal: JournalId(identity.directory),
             marks: Mutex::new(marks.logs.iter().map(|mark| (mark.partition, *mark)).collect()),
             known: Mutex::new(Known { trusted, ..Known::default() }),
+            orphans: orphans::Known::default(),
+            believed: AtomicI64::new(match believed {
+                Believed::At(at) => at.0,
+                Believed::Never | Believed::Lost => Timestamp::NONE.0,
+            }),
             config,
         });
         let mut report = OpenReport {
             identity,
+            start,
             fresh,
             clean: trusted || fresh,
             groups_replayed: 0,
             bytes_replayed: 0,
             rot: Vec::new(),
             logs: 0,
-            believed: directory::read_believed(&*shared.disk, &data).await?,
+            believed,
         };
         let journal_files = replay::open_files(&shared).await?;
         // What a node decides is always journaled: where that stands in segments, there was a
@@ -280,6 +301,8 @@ impl Storage {
     ///
     /// If it cannot be written; the node must halt then, as after any failed write.
     pub async fn believe(&self, at: Timestamp) -> Result<(), StorageError> {
+        self.shared.believed.fetch_max(at.0, Ordering::Relaxed);
+        self.command(Command::Tidy).await?;
         let data = &self.shared.config.directory;
         if self.shared.config.ephemeral {
             return Ok(());
@@ -336,18 +359,25 @@ async fn take_directory(
     let made = async {
         disk.make_directory(&data.join(LOGS)).await?;
         disk.make_directory(&data.join(JOURNAL)).await?;
-        disk.sync_directory(data).await
+        disk.make_directory(&data.join(ORPHANS)).await?;
+        disk.sync_directory(data).await?;
+        orphans::remove_unfinished(disk, data).await
     };
     made.await.map_err(making())?;
     Ok((lock, identity, fresh))
 }
 
-/// The marks are as old as the identity: where they are missing, something was lost.
+/// The marks are as old as the identity: where they are missing, something was lost. What they say
+/// is to be cut is cut.
 async fn read_marks(disk: &dyn Disk, data: &Path) -> Result<Marks, StorageError> {
-    directory::read_marks(disk, data).await?.ok_or_else(|| StorageError::Damaged {
+    let marks = directory::read_marks(disk, data).await?;
+    let mut marks = marks.ok_or_else(|| StorageError::Damaged {
         path: data.join(directory::MARKS),
         why: "the file is missing".to_owned(),
-    })
+    })?;
+    let finished = cut::finish(disk, data, &mut marks).await;
+    finished.map_err(StorageError::io("finishing a cut", data))?;
+    Ok(marks)
 }
 
 async fn logs_on_disk(shared: &Shared) -> Result<Vec<PartitionId>, StorageError> {

@@ -105,14 +105,39 @@ pub struct Mark {
     pub segment_bytes: u64,
     /// The offset behind the last synced record.
     pub end: Offset,
+    /// Groups of the journal below it say nothing of this log: it was cut since, and what they
+    /// hold must not come back.
+    pub from_sequence: u64,
+    /// What is to be removed before anything else is done with the log.
+    pub cut: Cut,
+}
+
+/// A cut that may have been interrupted. It is done again from the start, however far it came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cut {
+    /// None is under way.
+    #[default]
+    Nothing,
+    /// Whatever stands behind the mark's end.
+    Tail,
+    /// Every file: the log begins anew.
+    All,
+}
+
+impl Cut {
+    const ALL: [Self; 3] = [Self::Nothing, Self::Tail, Self::All];
+
+    fn decode(byte: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(byte)).copied()
+    }
 }
 
 const MARKS_KIND: [u8; 4] = *b"QMRK";
-const MARKS_VERSION: u16 = 1;
+const MARKS_VERSION: u16 = 2;
 
 impl Marks {
     pub fn encode(&self) -> Bytes {
-        let mut body = Vec::with_capacity(8 + self.logs.len() * (PARTITION_BYTES + 32));
+        let mut body = Vec::with_capacity(8 + self.logs.len() * (PARTITION_BYTES + 41));
         body.extend_from_slice(&self.journal_sequence.to_be_bytes());
         for mark in &self.logs {
             put_partition(&mut body, mark.partition);
@@ -120,16 +145,32 @@ impl Marks {
             body.extend_from_slice(&mark.segment.0.to_be_bytes());
             body.extend_from_slice(&mark.segment_bytes.to_be_bytes());
             body.extend_from_slice(&mark.end.0.to_be_bytes());
+            body.extend_from_slice(&mark.from_sequence.to_be_bytes());
+            body.push(mark.cut as u8);
         }
         seal(MARKS_KIND, MARKS_VERSION, &body)
     }
 
     /// # Errors
     ///
-    /// As `open`; `Body` if the logs do not ascend.
+    /// As `open`; `Body` if the logs do not ascend, or if an older build wrote this.
     pub fn decode(bytes: &Bytes) -> Result<Self, EnvelopeError> {
-        let (_, body) = open(MARKS_KIND, MARKS_VERSION, bytes)?;
-        Self::read(&body).ok_or(EnvelopeError::Body)
+        let (version, body) = open(MARKS_KIND, MARKS_VERSION, bytes)?;
+        Self::read(&body).filter(|_| version == MARKS_VERSION).ok_or(EnvelopeError::Body)
+    }
+
+    /// The mark of one log.
+    pub fn of(&self, partition: PartitionId) -> Option<&Mark> {
+        let place = self.logs.binary_search_by_key(&partition, |mark| mark.partition).ok()?;
+        self.logs.get(place)
+    }
+
+    /// Puts a log's mark in place of the one that it has.
+    pub fn put(&mut self, mark: Mark) {
+        match self.logs.binary_search_by_key(&mark.partition, |known| known.partition) {
+            Ok(place) => self.logs[place] = mark,
+            Err(place) => self.logs.insert(place, mark),
+        }
     }
 
     fn read(body: &[u8]) -> Option<Self> {
@@ -143,6 +184,8 @@ impl Marks {
                 segment: Offset(fields.i64()?),
                 segment_bytes: fields.u64()?,
                 end: Offset(fields.i64()?),
+                from_sequence: fields.u64()?,
+                cut: Cut::decode(fields.u8()?)?,
             });
         }
         let ascending = logs.is_sorted_by(|a: &Mark, b: &Mark| a.partition < b.partition);

@@ -3,14 +3,16 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use quorate_core::id::{PartitionId, WriteId};
+use quorate_core::partition::Recovered;
 use tokio::sync::Notify;
 
 use crate::storage::Completions;
 
 /// What became of writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Completion {
     Written { partition: PartitionId, through: WriteId },
+    Truncated { partition: PartitionId, write: WriteId, recovered: Box<Recovered> },
     Failed { partition: PartitionId, write: WriteId },
 }
 
@@ -85,6 +87,10 @@ impl Completions for Lanes {
                 lane.push(own);
             }
         }
+    }
+
+    fn truncated(&self, partition: PartitionId, write: WriteId, recovered: Box<Recovered>) {
+        self.of(partition).push([Completion::Truncated { partition, write, recovered }]);
     }
 
     fn write_failed(&self, partition: PartitionId, write: WriteId) {

@@ -146,6 +146,8 @@ fn storage_config(config: &NodeConfig, identity: Identity) -> StorageConfig {
         checkpoint_bytes: settings.checkpoint_bytes,
         batch_bytes_max: defaults.batch_bytes_max.max(config.request.bytes_max as u64 + 4096),
         open_files_max: settings.open_files_max,
+        orphan_bytes_max: settings.orphan_bytes_max,
+        orphan_age_max: settings.orphan_age_max,
         ..defaults
     }
 }

@@ -3,12 +3,14 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use quorate_core::id::NodeId;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// Whose data a directory holds. Written into a fresh directory, compared with an old one's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +59,11 @@ pub struct StorageConfig {
     pub open_files_max: usize,
     /// Indexes of closed segments held in memory: 512; 1 to 1,000,000.
     pub open_indexes_max: usize,
+    /// Bytes of records that were cut off and set aside, on the whole node: 1 GiB; up to 1 PiB. The
+    /// newest file stays, however large.
+    pub orphan_bytes_max: u64,
+    /// ... and how long they are kept: 30 days; a minute to ten years.
+    pub orphan_age_max: Duration,
     /// Bytes that one read of a file asks for, at least: 64 KiB; 512 B to 16 MiB.
     pub read_bytes: u64,
 }
@@ -78,6 +85,8 @@ impl StorageConfig {
             allocation_bytes_max: 16 * MIB,
             open_files_max: 8192,
             open_indexes_max: 512,
+            orphan_bytes_max: GIB,
+            orphan_age_max: 30 * DAY,
             read_bytes: 64 * KIB,
         }
     }
@@ -104,6 +113,8 @@ impl StorageConfig {
         within("allocation_bytes_max", self.allocation_bytes_max, least..=GIB)?;
         within("open_files_max", self.open_files_max as u64, 4..=1_000_000)?;
         within("open_indexes_max", self.open_indexes_max as u64, 1..=1_000_000)?;
+        within("orphan_bytes_max", self.orphan_bytes_max, 0..=1 << 50)?;
+        within("orphan_age_max", self.orphan_age_max.as_secs(), 60..=3660 * 86_400)?;
         within("read_bytes", self.read_bytes, 512..=16 * MIB)
     }
 }
@@ -140,7 +151,7 @@ mod tests {
     #[test]
     fn every_limit_is_checked_at_its_edges() {
         config().check().expect("the defaults hold");
-        let limits: [(&str, Set, u64, u64); 12] = [
+        let limits: [(&str, Set, u64, u64); 13] = [
             ("queue_writes_max", |c, v| c.queue_writes_max = v as usize, 1, MIB),
             ("group_bytes_max", |c, v| c.group_bytes_max = v, 4 * KIB, GIB),
             ("direct_bytes_min", |c, v| c.direct_bytes_min = v, 4 * KIB, GIB),
@@ -152,6 +163,12 @@ mod tests {
             ("allocation_bytes_max", |c, v| c.allocation_bytes_max = v, 64 * KIB, GIB),
             ("open_files_max", |c, v| c.open_files_max = v as usize, 4, 1_000_000),
             ("open_indexes_max", |c, v| c.open_indexes_max = v as usize, 1, 1_000_000),
+            (
+                "orphan_age_max",
+                |c, v| c.orphan_age_max = Duration::from_secs(v),
+                60,
+                3660 * 86_400,
+            ),
             ("read_bytes", |c, v| c.read_bytes = v, 512, 16 * MIB),
         ];
         for (name, set, min, max) in limits {

@@ -6,12 +6,15 @@
 //! marks       per log, how far its segments are synced, and which journal group comes next
 //! clean       only between a clean close and the next start
 //! clock       the last wall time that the node believed
+//! starts      how often the node was started on this directory
 //! journal/    0000.journal ...
+//! orphans/    <topic id>-<partition>.<first>-<end>-<leader epoch>.orphan ...
 //! logs/       <topic id>-<partition>/ 00000000000000000000.segment .index .snapshot ...
 //! ```
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use quorate_core::id::NodeId;
@@ -21,7 +24,7 @@ use quorate_core::time::Timestamp;
 
 use super::config::Identity;
 use super::error::StorageError;
-use crate::disk::{Disk, Open};
+use crate::disk::{Disk, File, Open};
 
 const IDENTITY: &str = "identity";
 pub(super) const MARKS: &str = "marks";
@@ -38,6 +41,9 @@ const CLEAN_VERSION: u16 = 1;
 const CLOCK: &str = "clock";
 const CLOCK_KIND: [u8; 4] = *b"QCLK";
 const CLOCK_VERSION: u16 = 1;
+const STARTS: &str = "starts";
+const STARTS_KIND: [u8; 4] = *b"QSTA";
+const STARTS_VERSION: u16 = 1;
 
 /// What the last life on this directory knew of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,17 +67,35 @@ pub(super) async fn read(disk: &dyn Disk, path: &Path) -> io::Result<Option<Byte
     }
 }
 
+/// The first `bytes` of a file, or all that it has, and how many that is. `None` if there is none.
+pub(super) async fn read_front(
+    disk: &dyn Disk,
+    path: &Path,
+    bytes: usize,
+) -> io::Result<Option<(Bytes, u64)>> {
+    match disk.open(path, Open::Read).await {
+        Ok(file) => Ok(Some((file.read_at(0, bytes).await?, file.len()))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a file, or empties the one that is there.
+pub(super) async fn create_empty(disk: &dyn Disk, path: &Path) -> io::Result<Arc<dyn File>> {
+    match disk.open(path, Open::Create).await {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let file = disk.open(path, Open::Write).await?;
+            file.set_len(0).await?;
+            Ok(file)
+        }
+        opened => opened,
+    }
+}
+
 /// Puts a small file in place of another, such that a power loss leaves one of the two whole.
 async fn replace(disk: &dyn Disk, directory: &Path, name: &str, bytes: Bytes) -> io::Result<()> {
     let fresh = directory.join(format!("{name}.new"));
-    let file = match disk.open(&fresh, Open::Create).await {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            let file = disk.open(&fresh, Open::Write).await?;
-            file.set_len(0).await?;
-            file
-        }
-        opened => opened?,
-    };
+    let file = create_empty(disk, &fresh).await?;
     file.write_at(0, vec![bytes]).await?;
     if !mutant!("side-file-not-forced") {
         file.sync().await?;
@@ -143,6 +167,30 @@ pub(super) async fn read_believed(disk: &dyn Disk, data: &Path) -> Result<Believ
     }
 }
 
+async fn write_starts(disk: &dyn Disk, data: &Path, starts: u64) -> io::Result<()> {
+    let bytes = checkpoint::seal(STARTS_KIND, STARTS_VERSION, &starts.to_be_bytes());
+    replace(disk, data, STARTS, bytes).await
+}
+
+/// Counts a start, durably: no two starts on one directory have the same number, and a later one
+/// has a larger.
+pub(super) async fn count_start(disk: &dyn Disk, data: &Path) -> Result<u64, StorageError> {
+    let path = data.join(STARTS);
+    let counting = || StorageError::io("counting the starts", &path);
+    let bytes = read(disk, &path).await.map_err(counting())?;
+    // It is as old as the identity.
+    let bytes = bytes.ok_or_else(|| StorageError::Damaged {
+        path: path.clone(),
+        why: "the file is missing".to_owned(),
+    })?;
+    let opened = checkpoint::open(STARTS_KIND, STARTS_VERSION, &bytes);
+    let (_, body) = opened.map_err(|flaw| unusable(path.clone(), flaw))?;
+    let before = to_array(&body).map(u64::from_be_bytes);
+    let before = before.ok_or_else(|| unusable(path.clone(), EnvelopeError::Body))?;
+    write_starts(disk, data, before + 1).await.map_err(counting())?;
+    Ok(before + 1)
+}
+
 /// The bytes of the identity file.
 pub(super) fn encode_identity(identity: &Identity) -> Bytes {
     let mut body = Vec::with_capacity(20);
@@ -187,7 +235,10 @@ pub(super) async fn identify(
     }
     // A start that was cut short before the identity was durable leaves only these.
     let names = disk.list(data).await.map_err(reading(data))?;
-    let unfinished = [MARKS.to_owned(), format!("{MARKS}.new"), format!("{IDENTITY}.new")];
+    let parts = [MARKS, STARTS, IDENTITY];
+    let unfinished = parts.map(|name| format!("{name}.new"));
+    let unfinished = unfinished.into_iter().chain([MARKS.to_owned(), STARTS.to_owned()]);
+    let unfinished: Vec<String> = unfinished.collect();
     if names.iter().any(|name| unfinished.iter().all(|known| name.to_str() != Some(known))) {
         return Err(StorageError::NotOurs { directory: data.to_path_buf() });
     }
@@ -196,6 +247,7 @@ pub(super) async fn identify(
         // In this order, so that marks that are missing later on were lost.
         let marks = Marks { journal_sequence: 1, logs: Vec::new() };
         write_marks(disk, data, &marks).await?;
+        write_starts(disk, data, 0).await?;
         replace(disk, data, IDENTITY, encode_identity(expected)).await
     };
     written.await.map_err(writing)?;

@@ -173,6 +173,8 @@ pub enum ReadError {
     Io { path: PathBuf, error: io::Error },
     /// The log was removed with its topic.
     Removed,
+    /// The log was cut while it was read, since its leader's log is another: ask again.
+    Cut,
 }
 
 impl fmt::Display for ReadError {
@@ -184,6 +186,7 @@ impl fmt::Display for ReadError {
             Self::Rot(rot) => rot.fmt(f),
             Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
             Self::Removed => f.write_str("the log was removed"),
+            Self::Cut => f.write_str("the log was cut while it was read"),
         }
     }
 }

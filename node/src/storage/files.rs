@@ -83,12 +83,19 @@ impl Files {
     }
 
     pub(super) async fn segment(&self, key: SegmentKey, path: &Path) -> io::Result<Arc<dyn File>> {
-        let known = lock(&self.segments).find(key);
-        if let Some(file) = known {
+        if let Some(file) = self.opened(key) {
             return Ok(file);
         }
-        let file = self.disk.open(path, Open::Write).await?;
+        let file = self.open(path).await?;
         Ok(self.keep_segment(key, file))
+    }
+
+    pub(super) fn opened(&self, key: SegmentKey) -> Option<Arc<dyn File>> {
+        lock(&self.segments).find(key)
+    }
+
+    pub(super) async fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.disk.open(path, Open::Write).await
     }
 
     pub(super) fn keep_segment(&self, key: SegmentKey, file: Arc<dyn File>) -> Arc<dyn File> {

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use quorate_core::batch::{Header, Levels};
 use quorate_core::id::{Offset, PartitionId};
-use quorate_core::segment::checkpoint::Mark;
+use quorate_core::segment::checkpoint::{Cut, Mark};
 use quorate_core::segment::index::Index;
 use quorate_core::segment::{FileKind, file_name};
 use quorate_core::time::Timestamp;
@@ -35,6 +35,10 @@ pub(super) struct LogState {
     /// Of the active segment.
     pub(super) index: Index,
     pub(super) removed: bool,
+    /// How often the log was cut in this life, and where it ended after the last time: what a
+    /// reader has found out before is not to be believed beyond.
+    pub(super) cuts: u64,
+    pub(super) cut_to: Offset,
     hints: Vec<Place>,
 }
 
@@ -65,6 +69,8 @@ pub(super) struct Stretch {
     pub(super) bytes: u64,
     /// `None`: the segment is closed, its index has to be asked.
     pub(super) place: Option<Place>,
+    /// `LogState::cuts` when it was looked up.
+    pub(super) cuts: u64,
 }
 
 impl fmt::Debug for Log {
@@ -90,7 +96,8 @@ impl Log {
 
 impl LogState {
     pub(super) fn new(start: Offset, end: Offset, segments: Vec<Segment>, index: Index) -> Self {
-        Self { start, end, segments, index, removed: false, hints: Vec::new() }
+        let (removed, cuts, cut_to, hints) = (false, 0, Offset::ZERO, Vec::new());
+        Self { start, end, segments, index, removed, cuts, cut_to, hints }
     }
 
     pub(super) fn active(&self) -> Option<&Segment> {
@@ -125,6 +132,25 @@ impl LogState {
         gone
     }
 
+    /// From here on readers see what `mark` says. The index knows nothing until `replace`.
+    pub(super) fn cut(&mut self, mark: &Mark) {
+        self.segments.retain(|segment| segment.base < mark.segment && mark.cut != Cut::All);
+        let (base, bytes) = (mark.segment, mark.segment_bytes);
+        self.segments.push(Segment { base, bytes, max_timestamp: None });
+        self.index = Index::new(base);
+        (self.start, self.end) = (mark.log_start, mark.end);
+        self.hints.clear();
+        self.cuts += 1;
+        self.cut_to = mark.end;
+    }
+
+    /// What recovery has found out about a log that was cut.
+    pub(super) fn replace(&mut self, found: Self) {
+        let Self { start, end, segments, index, .. } = found;
+        (self.start, self.end, self.segments, self.index) = (start, end, segments, index);
+        self.hints.clear();
+    }
+
     /// Takes out the segments that lie wholly below the start.
     pub(super) fn drop_below_start(&mut self) -> Vec<Segment> {
         let keep_from = self
@@ -150,11 +176,14 @@ impl LogState {
             }
             None => None,
         };
-        Some(Stretch { segment: base, bytes, place })
+        Some(Stretch { segment: base, bytes, place, cuts: self.cuts })
     }
 
-    /// A reader stopped here, and will come back.
-    pub(super) fn remember(&mut self, place: Place) {
+    /// A reader of `stretch` stopped here, and will come back.
+    pub(super) fn remember(&mut self, stretch: Stretch, place: Place) {
+        if stretch.cuts != self.cuts {
+            return;
+        }
         if self.hints.len() == HINTS_MAX {
             self.hints.remove(0);
         }
@@ -170,6 +199,8 @@ impl LogState {
             segment: active.base,
             segment_bytes: active.bytes,
             end: self.end,
+            from_sequence: 0,
+            cut: Cut::Nothing,
         })
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use quorate_core::id::{PartitionId, WriteId};
+use quorate_core::partition::Recovered;
 use quorate_core::partition::interface::{Flush, LogOp};
 use tokio::sync::{mpsc, oneshot};
 
@@ -27,6 +28,10 @@ pub struct WriteRequest {
 pub trait Completions: Send + Sync + 'static {
     /// Of each log, all writes up to the id are as durable as was asked. At most one entry a log.
     fn written(&self, written: &[(PartitionId, WriteId)]);
+
+    /// The log was cut, or begun anew, as `write` wanted; all writes before are done. `recovered` is
+    /// what a start would make of it. It stands for `written`.
+    fn truncated(&self, partition: PartitionId, write: WriteId, recovered: Box<Recovered>);
 
     /// The write, and each later one to any log, has failed. The node must halt: what a failed
     /// write or sync leaves on the disk is unknown. If a background sync fails while nobody waits,
@@ -55,6 +60,8 @@ pub(super) enum Command {
     Close {
         done: oneshot::Sender<Result<(), StorageError>>,
     },
+    /// Orphan files that are too many or too old are to go.
+    Tidy,
 }
 
 /// The bounded queue in front of the writer. Clones are the same queue.

@@ -67,8 +67,39 @@ impl LogReader {
     /// # Errors
     ///
     /// `OutOfRange` if `from` lies below the start or behind the end; `Rot` if what stands there
-    /// fails its checksums; `Io`; `Removed`.
+    /// fails its checksums; `Io`; `Removed`; `Cut`.
     pub async fn read(
+        &self,
+        from: Offset,
+        up_to: Offset,
+        bytes_max: usize,
+        at_least_one: bool,
+    ) -> Result<Vec<Batch>, ReadError> {
+        let cuts = self.log.state().cuts;
+        let read = self.read_now(from, up_to, bytes_max, at_least_one).await;
+        let reached = read.as_ref().ok().map(|batches| {
+            batches.last().map_or(from, |last| last.header().next_offset())
+        });
+        self.unless_cut(cuts, reached, read)
+    }
+
+    /// What was found while the log was cut holds only as far as the cut left it.
+    fn unless_cut<T>(
+        &self,
+        cuts: u64,
+        reached: Option<Offset>,
+        found: Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        let state = self.log.state();
+        let stands = reached.is_some_and(|reached| reached <= state.cut_to);
+        if cuts == state.cuts || (cuts + 1 == state.cuts && stands) {
+            return found;
+        }
+        reached!("cut-during-read");
+        Err(ReadError::Cut)
+    }
+
+    async fn read_now(
         &self,
         from: Offset,
         up_to: Offset,
@@ -112,7 +143,7 @@ impl LogReader {
             let segment = stretch.segment;
             let (position, offset) = (walk.scan.position(), walk.scan.next_offset());
             if position == walk.end && offset == next {
-                self.log.state().remember(Place { segment, position, offset });
+                self.log.state().remember(stretch, Place { segment, position, offset });
             }
             next = next.max(offset);
             if bytes >= bytes_max {
@@ -130,6 +161,35 @@ impl LogReader {
     ///
     /// As `read`; `Rot` also where a batch cannot be decompressed any more.
     pub async fn offset_for_timestamp(
+        &self,
+        timestamp: Timestamp,
+        start: Offset,
+        end: Offset,
+    ) -> Result<Option<(Offset, Timestamp, LeaderEpoch)>, ReadError> {
+        let cuts = self.log.state().cuts;
+        let found = self.offset_for_timestamp_now(timestamp, start, end).await;
+        self.unless_cut(cuts, None, found)
+    }
+
+    /// Where the first batch begins that reaches beyond `offset`, which lies within the log.
+    ///
+    /// # Errors
+    ///
+    /// As `read`.
+    pub(super) async fn place_of(&self, offset: Offset) -> Result<Option<Place>, ReadError> {
+        let Some(stretch) = self.stretch(offset)? else { return Ok(None) };
+        let segment = stretch.segment;
+        let mut walk = self.walk(stretch, offset, self.shared.config.read_bytes).await?;
+        loop {
+            let (position, first) = (walk.scan.position(), walk.scan.next_offset());
+            match self.next_frame(&mut walk, segment).await? {
+                Some(passed) if passed.header.next_offset() <= offset => {}
+                _ => return Ok(Some(Place { segment, position, offset: first })),
+            }
+        }
+    }
+
+    async fn offset_for_timestamp_now(
         &self,
         timestamp: Timestamp,
         start: Offset,
@@ -240,7 +300,7 @@ impl LogReader {
         let index = bytes.and_then(|bytes| Index::decode(&bytes).ok());
         let whole = |index: &Index| index.base() == base && index.bytes() == stretch.bytes;
         if let Some(index) = index.filter(whole) {
-            return Ok(self.shared.files.keep_index(key, index));
+            return Ok(self.keep_index(stretch, index));
         }
         reached!("index-made-anew-for-reading");
         let mut index = Index::new(base);
@@ -250,7 +310,16 @@ impl LogReader {
             let levels = passed.levels();
             index.push(&passed.header, levels, passed.bytes.len() as u64);
         }
-        Ok(self.shared.files.keep_index(key, index))
+        Ok(self.keep_index(stretch, index))
+    }
+
+    /// Under the log's lock, so that nothing of a segment that was cut off is kept.
+    fn keep_index(&self, stretch: Stretch, index: Index) -> Arc<Index> {
+        let state = self.log.state();
+        if state.cuts != stretch.cuts {
+            return Arc::new(index);
+        }
+        self.shared.files.keep_index((self.log.partition, stretch.segment), index)
     }
 
     async fn walk(&self, stretch: Stretch, from: Offset, left: u64) -> Result<Walk, ReadError> {
@@ -262,7 +331,7 @@ impl LogReader {
                 Place { segment: stretch.segment, position, offset }
             }
         };
-        let file = self.file(stretch.segment, from).await?;
+        let file = self.file(stretch, from).await?;
         // Below what stands in the segment nothing may be missing, so all of it counts as durable.
         let scan = Scan::new(
             self.log.partition,
@@ -278,23 +347,29 @@ impl LogReader {
         Ok(Walk { scan, window, end: stretch.bytes })
     }
 
-    async fn file(&self, base: Offset, from: Offset) -> Result<Arc<dyn File>, ReadError> {
+    async fn file(&self, stretch: Stretch, from: Offset) -> Result<Arc<dyn File>, ReadError> {
+        let base = stretch.segment;
+        let key = (self.log.partition, base);
+        if let Some(file) = self.shared.files.opened(key) {
+            return Ok(file);
+        }
         let path = self.log.path(base, FileKind::Segment);
-        let opened = self.shared.files.segment((self.log.partition, base), &path).await;
-        opened.map_err(|error| {
-            let state = self.log.state();
-            if state.removed {
-                return ReadError::Removed;
+        let opened = self.shared.files.open(&path).await;
+        let state = self.log.state();
+        match opened {
+            // Nothing of a segment that was cut off is kept.
+            Ok(file) if state.cuts != stretch.cuts => Ok(file),
+            Ok(file) => Ok(self.shared.files.keep_segment(key, file)),
+            Err(_) if state.removed => Err(ReadError::Removed),
+            Err(_) if from < state.start => {
+                Err(ReadError::OutOfRange { start: state.start, end: state.end })
             }
-            if from < state.start {
-                return ReadError::OutOfRange { start: state.start, end: state.end };
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                drop(state);
+                Err(self.rot(base, 0, base, "the file is missing".to_owned()))
             }
-            drop(state);
-            if error.kind() == ErrorKind::NotFound {
-                return self.rot(base, 0, base, "the file is missing".to_owned());
-            }
-            ReadError::Io { path, error }
-        })
+            Err(error) => Err(ReadError::Io { path, error }),
+        }
     }
 
     async fn next_frame(
@@ -339,7 +414,7 @@ impl LogReader {
             position: passed.position,
             offset: passed.header.base_offset(),
         };
-        self.log.state().remember(place);
+        self.log.state().remember(stretch, place);
     }
 
     /// The start may have been raised, or the log removed, while the read was on its way.

@@ -156,6 +156,10 @@ impl Loading<'_> {
             let path = self.directory.join(file_name(base, FileKind::Segment));
             self.rot(path, 0, base, "the file is missing")
         };
+        if mark.end < mark.log_start {
+            // All that was durable is deleted.
+            return Ok(());
+        }
         if mark.segment_bytes > 0 && !self.bases.contains(&mark.segment) {
             return Err(missing(mark.segment));
         }
@@ -189,7 +193,8 @@ impl Loading<'_> {
     /// mark may have outlived the records that it speaks of.
     async fn newest_snapshot(&mut self, snapshots: Vec<Offset>) -> Result<(), LogError> {
         let start = self.log_start();
-        let durable = self.mark.map(|mark| mark.end);
+        // At a start beyond the end stands what `settle` left there.
+        let durable = self.mark.map(|mark| mark.end.max(start));
         let (usable, beyond) = snapshots.into_iter().rev().partition(|&at| Some(at) <= durable);
         self.beyond = beyond;
         let usable: Vec<Offset> = usable;
@@ -510,19 +515,36 @@ impl Loading<'_> {
         Ok(())
     }
 
+    /// The state at a start behind which nothing is left: what it says of producers stands nowhere
+    /// else once the segments go.
+    async fn write_state_at(&self, start: Offset) -> Result<(), LogError> {
+        if self.bases.is_empty() {
+            return Ok(());
+        }
+        let path = self.directory.join(file_name(start, FileKind::Snapshot));
+        let written = async {
+            let disk = &*self.shared.disk;
+            write_side(disk, &path, 0, self.recovered.to_snapshot()).await?;
+            disk.sync_directory(&self.directory).await
+        };
+        Ok(written.await.map_err(StorageError::io("writing a log's state", &path))?)
+    }
+
     /// Makes durable what was found beyond the mark, since readers will be shown it.
     async fn settle(mut self) -> Result<Loaded, LogError> {
         let start = self.log_start();
         if self.recovered.end < start {
             // What was written without a sync is lost, and its deletion was durable.
             reached!("log-lost-below-start");
+            self.recovered.segments.clear();
+            self.recovered.delete_before(start);
+            self.write_state_at(start).await?;
             for base in std::mem::take(&mut self.bases) {
                 self.remove(base).await?;
             }
             let max_timestamp = Some(Timestamp::NONE);
             self.segments = vec![Segment { base: start, bytes: 0, max_timestamp }];
             self.index = Index::new(start);
-            self.recovered.segments.clear();
             self.changed = true;
         }
         self.recovered.delete_before(start);

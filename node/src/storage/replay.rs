@@ -272,7 +272,7 @@ impl<'a> Replay<'a> {
 
     async fn on_group(&mut self, group: Group) -> Result<(), StorageError> {
         for entry in group.entries {
-            self.on_entry(entry).await?;
+            self.on_entry(group.sequence, entry).await?;
         }
         self.write().await?;
         if self.segments.is_full() {
@@ -282,7 +282,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    async fn on_entry(&mut self, entry: Entry) -> Result<(), StorageError> {
+    async fn on_entry(&mut self, sequence: u64, entry: Entry) -> Result<(), StorageError> {
         let partition = match &entry {
             Entry::Append(frame) => frame.header.partition,
             Entry::Roll { partition, .. }
@@ -291,6 +291,11 @@ impl<'a> Replay<'a> {
             | Entry::Synced { partition, .. }
             | Entry::Remove { partition } => *partition,
         };
+        let from = self.shared.marks().get(&partition).map(|mark| mark.from_sequence);
+        if from.is_some_and(|from| sequence < from) && !mutant!("journal-resurrects-cut") {
+            reached!("cut-entry-passed-over");
+            return Ok(());
+        }
         if let Entry::Remove { .. } = entry {
             self.on_remove(partition);
             return Ok(());

@@ -3,6 +3,7 @@
 //! one is being synced, the next gathers.
 
 mod checkpoint;
+mod cut;
 mod group;
 mod segments;
 mod sides;
@@ -20,17 +21,20 @@ use quorate_core::id::{Offset, PartitionId, WriteId};
 use quorate_core::mutant;
 use quorate_core::partition::interface::{Flush, LogOp};
 use quorate_core::reached;
+use quorate_core::segment::checkpoint::Marks;
 use quorate_core::segment::frame::{FRAME_HEADER_BYTES, frame_chunks};
 use quorate_core::segment::journal::{Entry, GroupBuilder};
 use tokio::sync::{mpsc, oneshot};
 
 pub(super) use self::checkpoint::{sync_all, sync_dirty};
+use self::cut::{CutRequest, Cutting};
 use self::group::{After, Group, Members, completed};
 pub(super) use self::segments::{Segments, Writing};
-pub(super) use self::sides::write_side;
+pub(super) use self::sides::{Sides, write_side};
 pub(super) use self::unlink::unlink_all;
 use self::unlink::{Lane, Leaving};
 use super::Shared;
+use super::cut::CutDone;
 use super::error::StorageError;
 use super::journal::Journal;
 use super::log::Log;
@@ -62,7 +66,13 @@ pub(super) struct Writer {
     /// `None` while a group is in flight.
     journal: Option<Journal>,
     in_flight: Option<InFlight>,
-    checkpoint: Option<Work<io::Result<u64>>>,
+    checkpoint: Option<Work<io::Result<Marks>>>,
+    /// Logs to be cut once all that was written to them before is done.
+    cuts: Vec<CutRequest>,
+    /// What is being cut. Never beside a checkpoint: both write the marks.
+    cutting: Option<Cutting>,
+    /// The marks as they stand on the disk.
+    marked: Marks,
     /// Unlinked once the running checkpoint is done.
     leaving: Vec<Leaving>,
     unlinking: Lane,
@@ -77,7 +87,8 @@ pub(super) struct Writer {
 
 enum Event {
     Synced(Journal, io::Result<()>),
-    Checkpointed(io::Result<u64>),
+    Checkpointed(io::Result<Marks>),
+    Cut(io::Result<CutDone>),
     Unlinked(io::Result<()>),
     Command(Command),
     Abandoned,
@@ -91,6 +102,8 @@ impl Writer {
         journal: Journal,
     ) -> Self {
         let group = Group::new(shared.journal, journal.next_sequence());
+        let logs = shared.marks().values().copied().collect();
+        let marked = Marks { journal_sequence: group.sequence, logs };
         Self {
             segments: Segments::new(Arc::clone(&shared)),
             shared,
@@ -102,6 +115,9 @@ impl Writer {
             journal: Some(journal),
             in_flight: None,
             checkpoint: None,
+            cuts: Vec::new(),
+            cutting: None,
+            marked,
             leaving: Vec::new(),
             unlinking: Lane::default(),
             released: 0,
@@ -115,6 +131,7 @@ impl Writer {
     /// tidied up).
     pub(super) async fn run(mut self) {
         loop {
+            self.start_cuts_if_due();
             self.start_checkpoint_if_due();
             self.start_group_if_due();
             if self.is_idle()
@@ -131,6 +148,7 @@ impl Writer {
                     Event::Synced(journal, result)
                 }
                 result = ready(&mut self.checkpoint) => Event::Checkpointed(result),
+                result = cutting(&mut self.cutting) => Event::Cut(result),
                 result = ready(&mut self.unlinking.work) => Event::Unlinked(result),
                 command = self.commands.recv(), if takes => {
                     command.map_or(Event::Abandoned, Event::Command)
@@ -139,6 +157,7 @@ impl Writer {
             match event {
                 Event::Synced(journal, result) => self.on_synced(journal, result).await,
                 Event::Checkpointed(result) => self.on_checkpointed(result),
+                Event::Cut(result) => self.on_cut_done(result),
                 Event::Unlinked(result) => self.on_unlinked(result),
                 Event::Command(command) => self.on_commands(command).await,
                 Event::Abandoned => return,
@@ -149,6 +168,7 @@ impl Writer {
     fn is_idle(&self) -> bool {
         let quiet = self.in_flight.is_none() && self.checkpoint.is_none();
         let quiet = quiet && self.unlinking.work.is_none();
+        let quiet = quiet && self.cutting.is_none() && self.cuts.is_empty();
         quiet && (self.poisoned || self.group.is_empty())
     }
 
@@ -200,6 +220,8 @@ impl Writer {
                 self.checkpoint_done.push(done);
             }
             Command::Close { done } => self.closing = Some(done),
+            Command::Tidy if self.poisoned => {}
+            Command::Tidy => self.unlinking.push(&self.shared, vec![Leaving::Orphans]),
         }
     }
 
@@ -237,9 +259,10 @@ impl Writer {
                 self.segments.changed(partition);
                 Ok(())
             }
-            LogOp::TruncateTo { offset, .. } | LogOp::ResetTo { offset } => {
-                let why = format!("this build cannot cut the log of {partition} back to {offset}");
-                Err(io::Error::new(io::ErrorKind::Unsupported, why))
+            LogOp::TruncateTo { .. } | LogOp::ResetTo { .. } => {
+                self.write_segments().await;
+                self.cuts.push(CutRequest { partition, write, op });
+                return;
             }
         };
         match done {
@@ -299,6 +322,7 @@ impl Writer {
 
     fn on_remove(&mut self, partition: PartitionId, directory: PathBuf, done: Done) {
         self.touched.remove(&partition);
+        self.cuts.retain(|cut| cut.partition != partition);
         self.segments.removed(partition);
         if let Some(writing) = self.logs.remove(&partition) {
             writing.log.state().removed = true;
@@ -452,6 +476,7 @@ impl Writer {
             self.completions.write_failed(partition, first);
         }
         self.refuse_after(group.after);
+        self.refuse_cuts();
         // The system tells an error once: the sync of a checkpoint may say that all is well with
         // pages that are lost, and its marks would make the journal's copy superfluous.
         self.checkpoint = None;
@@ -477,6 +502,13 @@ impl Writer {
 async fn ready<T>(work: &mut Option<Work<T>>) -> T {
     match work {
         Some(work) => work.await,
+        None => pending().await,
+    }
+}
+
+async fn cutting(cutting: &mut Option<Cutting>) -> io::Result<CutDone> {
+    match cutting {
+        Some(cutting) => (&mut cutting.work).await,
         None => pending().await,
     }
 }

@@ -19,17 +19,17 @@ use crate::support::{Engine, config, partition};
 
 /// A draw per unsynced sector or name: nothing, everything, or a coin that a seed tosses.
 #[derive(Clone, Copy, Debug)]
-enum Kept {
+pub(crate) enum Kept {
     Nothing,
     Everything,
     Tossed(u64),
 }
 
-const WAYS: [Kept; 5] =
+pub(crate) const WAYS: [Kept; 5] =
     [Kept::Nothing, Kept::Everything, Kept::Tossed(1), Kept::Tossed(2), Kept::Tossed(3)];
 
 impl Kept {
-    fn draw(self) -> impl FnMut() -> bool {
+    pub(crate) fn draw(self) -> impl FnMut() -> bool {
         let mut state = match self {
             Self::Tossed(seed) => seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             _ => 0,

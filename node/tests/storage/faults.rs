@@ -273,7 +273,8 @@ async fn the_files_of_a_data_directory_keep_their_bytes() {
     assert_eq!(clean, "51434c4e000100000000000831db8e430000000000000002");
     let ones = "01".repeat(16);
     let numbers = "0000000100000000000000000000000000000000000000000000007e0000000000000001";
-    assert_eq!(marks, format!("514d524b000100000000003cfb77a30d0000000000000002{ones}{numbers}"));
+    let front = "514d524b000200000000004555404b180000000000000002";
+    assert_eq!(marks, format!("{front}{ones}{numbers}000000000000000000"));
 }
 
 #[tokio::test]

@@ -13,10 +13,10 @@ use quorate_node::disk::memory::{Fault, MemoryDisk};
 use crate::support::{Engine, config, partition};
 
 /// A small generator of our own: the same seed tells the same story for ever.
-struct Draws(u64);
+pub(crate) struct Draws(pub(crate) u64);
 
 impl Draws {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

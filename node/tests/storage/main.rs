@@ -2,6 +2,7 @@
 //! power loss at any moment leaves.
 
 mod crash;
+mod cuts;
 mod faults;
 mod life;
 mod lives;

@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 
-use crate::{faults, lives};
+use crate::{cuts, faults, lives};
 
 type Scenario = fn(u64) -> Pin<Box<dyn Future<Output = ()>>>;
 
@@ -14,6 +14,10 @@ const HEALTHY_SEEDS: u64 = 10;
 
 fn story(seed: u64) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(lives::story(seed))
+}
+
+fn cut(seed: u64) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(cuts::story(seed))
 }
 
 fn failure(_: u64) -> Pin<Box<dyn Future<Output = ()>>> {
@@ -42,17 +46,20 @@ fn caught(slug: Option<&'static str>, scenario: Scenario) -> Option<u64> {
 
 #[test]
 fn every_planted_bug_is_noticed() {
-    let planted: [(&str, Scenario); 8] = [
+    let planted: [(&str, Scenario); 11] = [
         ("answer-before-sync", story),
         ("ignore-torn-tail", story),
         ("clean-marker-survives-crash-in-recovery", story),
         ("new-file-dir-not-synced", story),
         ("side-file-not-forced", story),
         ("recovery-point-ahead", story),
+        ("cut-before-orphan-synced", cut),
+        ("cut-snapshot-survives", cut),
+        ("journal-resurrects-cut", cut),
         ("append-after-write-error", failure),
         ("checksum-mismatch-means-truncate", rot),
     ];
-    for scenario in [story, failure, rot] {
+    for scenario in [story, cut, failure, rot] {
         assert_eq!(caught(None, scenario), None, "without a planted bug all goes well");
     }
     let quiet = std::panic::take_hook();

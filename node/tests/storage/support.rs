@@ -60,6 +60,7 @@ pub(crate) fn batch(at: Offset, tag: u64, count: usize, bytes: usize) -> Batch {
 #[derive(Default)]
 struct Told {
     written: BTreeMap<PartitionId, WriteId>,
+    truncated: BTreeMap<PartitionId, (WriteId, Recovered)>,
     failed: Vec<(PartitionId, WriteId)>,
 }
 
@@ -80,6 +81,11 @@ impl Completions for Recorder {
         self.news.notify_one();
     }
 
+    fn truncated(&self, partition: PartitionId, write: WriteId, recovered: Box<Recovered>) {
+        self.told.lock().expect("not poisoned").truncated.insert(partition, (write, *recovered));
+        Completions::written(self, &[(partition, write)]);
+    }
+
     fn write_failed(&self, partition: PartitionId, write: WriteId) {
         self.told.lock().expect("not poisoned").failed.push((partition, write));
         self.news.notify_one();
@@ -90,6 +96,10 @@ impl Recorder {
     pub(crate) fn written(&self, partition: PartitionId) -> WriteId {
         let told = self.told.lock().expect("not poisoned");
         told.written.get(&partition).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn truncated(&self, partition: PartitionId) -> Option<(WriteId, Recovered)> {
+        self.told.lock().expect("not poisoned").truncated.get(&partition).cloned()
     }
 
     pub(crate) fn failed(&self) -> Vec<(PartitionId, WriteId)> {
@@ -108,6 +118,8 @@ pub(crate) struct LiveLog {
     /// Raised starts, and the writes that raised them.
     pub(crate) starts: Vec<(WriteId, Offset)>,
     pub(crate) flush: Flush,
+    /// Of the next batches.
+    pub(crate) epoch: LeaderEpoch,
 }
 
 /// An engine and the logs that were opened in it.
@@ -135,7 +147,9 @@ impl Engine {
     pub(crate) async fn open_log(&mut self, partition: PartitionId) -> Result<(), LogError> {
         let (state, reader) = self.storage.open_log(partition).await?;
         state.check();
+        let epoch = state.leader_epochs.latest().unwrap_or(LeaderEpoch(3));
         let log = LiveLog {
+            epoch,
             state,
             reader,
             batches: Vec::new(),
@@ -152,7 +166,7 @@ impl Engine {
         &self.logs[&partition]
     }
 
-    async fn send(&mut self, partition: PartitionId, op: LogOp) -> WriteId {
+    pub(crate) async fn send(&mut self, partition: PartitionId, op: LogOp) -> WriteId {
         let log = self.logs.get_mut(&partition).expect("the log is open");
         let write = log.next_write;
         log.next_write = write.next();
@@ -170,7 +184,8 @@ impl Engine {
         bytes: usize,
     ) -> WriteId {
         let log = self.logs.get_mut(&partition).expect("the log is open");
-        let batch = batch(log.state.end, tag, count, bytes);
+        let mut batch = batch(log.state.end, tag, count, bytes);
+        batch.stamp(log.state.end, log.epoch);
         let frame_bytes = (FRAME_HEADER_BYTES + batch.len()) as u64;
         log.state.apply(batch.header(), frame_bytes).expect("it stands at the end");
         log.batches.push(batch.clone());

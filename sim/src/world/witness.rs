@@ -115,6 +115,14 @@ impl Witness for Onlooker {
         }
     }
 
+    fn truncated(&self, partition: PartitionId, write: WriteId, recovered: &Recovered) {
+        if let Some(lived) = self.seen().logs.get_mut(&partition) {
+            lived.wanted.retain(|(wanted, _)| *wanted > write);
+            lived.state = recovered.clone();
+            lived.unsure = false;
+        }
+    }
+
     fn dropped(&self, partition: PartitionId) {
         self.seen().logs.remove(&partition);
     }

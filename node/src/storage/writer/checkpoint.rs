@@ -58,22 +58,26 @@ pub(in crate::storage) async fn sync_dirty(disk: &dyn Disk, dirty: &Dirty) -> io
 }
 
 /// Makes everything in `dirty` durable, and then the marks that say so.
-async fn checkpoint(shared: Arc<Shared>, dirty: Arc<Dirty>, marks: Marks) -> io::Result<u64> {
-    let sequence = marks.journal_sequence;
+async fn checkpoint(
+    shared: Arc<Shared>,
+    dirty: Arc<Dirty>,
+    marks: Marks,
+) -> io::Result<Marks> {
     if mutant!("recovery-point-ahead") {
         directory::write_marks(&*shared.disk, &shared.config.directory, &marks).await?;
     }
     sync_dirty(&*shared.disk, &dirty).await?;
     reached!("checkpoint-synced-not-marked");
     directory::write_marks(&*shared.disk, &shared.config.directory, &marks).await?;
-    Ok(sequence)
+    Ok(marks)
 }
 
 impl Writer {
     /// Every change in a group below the one that gathers stands in the segments already, so a
     /// sync of the segments makes all of those groups superfluous.
     pub(super) fn start_checkpoint_if_due(&mut self) {
-        if self.poisoned || self.checkpoint.is_some() || !self.segments.is_due() {
+        let busy = self.checkpoint.is_some() || self.cutting.is_some();
+        if self.poisoned || busy || !self.segments.is_due() {
             return;
         }
         self.segments.wanted = false;
@@ -101,13 +105,14 @@ impl Writer {
         (Arc::new(dirty), Marks { journal_sequence: self.group.sequence, logs })
     }
 
-    pub(super) fn on_checkpointed(&mut self, result: io::Result<u64>) {
+    pub(super) fn on_checkpointed(&mut self, result: io::Result<Marks>) {
         self.checkpoint = None;
         self.segments.syncing = None;
         match result {
-            Ok(sequence) => {
+            Ok(marks) => {
                 reached!("checkpoint-done");
-                self.released = self.released.max(sequence);
+                self.released = self.released.max(marks.journal_sequence);
+                self.marked = marks;
                 if !self.poisoned {
                     self.unlinking.push(&self.shared, std::mem::take(&mut self.leaving));
                 }

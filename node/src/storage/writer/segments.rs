@@ -290,6 +290,22 @@ impl Segments {
         self.leaving.push(Leaving::Log { directory, done });
     }
 
+    /// All of this log's that no sync covers, for a cut to see to; what was to be unlinked is the
+    /// cut's too.
+    pub(in crate::storage) fn take_unsynced(
+        &mut self,
+        log: &Log,
+    ) -> (Vec<(Offset, Arc<dyn File>)>, Sides, BTreeSet<PathBuf>) {
+        let partition = log.partition;
+        let own = self.dirty.files.extract_if(.., |key, _| key.0 == partition);
+        let files = own.map(|((_, base), file)| (base, file)).collect();
+        let sides = self.dirty.sides.take(partition);
+        let names = [&log.directory, &self.shared.logs_directory()].map(Clone::clone);
+        let dirty = names.into_iter().filter(|name| self.dirty.directories.contains(name));
+        self.leaving.retain(|leaving| leaving.directory() != Some(&log.directory));
+        (files, sides, dirty.collect())
+    }
+
     /// The log is gone from here on: nothing of it is synced or marked any more.
     pub(in crate::storage) fn removed(&mut self, partition: PartitionId) {
         self.shared.files.forget_log(partition);

@@ -40,10 +40,25 @@ impl Sides {
         self.files.retain(|(owner, _), _| *owner != partition);
     }
 
+    /// Takes out what belongs to one log.
+    pub(in crate::storage) fn take(&mut self, partition: PartitionId) -> Self {
+        let own = self.files.extract_if(.., |(owner, _), _| *owner == partition).collect();
+        Self { files: own, bytes: 0 }
+    }
+
     /// Writes and syncs all of them.
     pub(in crate::storage) async fn write(&self, disk: &dyn Disk) -> io::Result<()> {
+        self.write_those(disk, |_| true).await
+    }
+
+    /// Writes and syncs those whose paths are wanted.
+    pub(in crate::storage) async fn write_those(
+        &self,
+        disk: &dyn Disk,
+        wanted: impl Fn(&Path) -> bool,
+    ) -> io::Result<()> {
         let mut writes = FuturesUnordered::new();
-        for ((_, path), (at, bytes)) in &self.files {
+        for ((_, path), (at, bytes)) in self.files.iter().filter(|((_, path), _)| wanted(path)) {
             if writes.len() == SYNCS_MAX
                 && let Some(written) = writes.next().await
             {

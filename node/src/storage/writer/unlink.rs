@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use quorate_core::reached;
@@ -14,24 +14,48 @@ use crate::storage::Shared;
 use crate::storage::directory::remove_all;
 use crate::storage::error::StorageError;
 use crate::storage::log::{Log, Segment};
+use crate::storage::orphans;
 
 /// Files whose content nobody needs any more.
 pub(in crate::storage) enum Leaving {
     Segments { log: Arc<Log>, segments: Vec<Segment> },
     Log { directory: PathBuf, done: Option<Done> },
     Snapshot { path: PathBuf },
+    /// Orphan files that are too many or too old.
+    Orphans,
+}
+
+impl Leaving {
+    /// The log's directory whose files go, if it is one log's.
+    pub(super) fn directory(&self) -> Option<&Path> {
+        match self {
+            Self::Segments { log, .. } => Some(&log.directory),
+            Self::Log { directory, .. } => Some(directory),
+            Self::Snapshot { path } => path.parent(),
+            Self::Orphans => None,
+        }
+    }
 }
 
 /// What is being unlinked, and what comes after it.
 #[derive(Default)]
 pub(super) struct Lane {
     waiting: Vec<Leaving>,
+    /// Of the logs whose files are on their way out.
+    directories: BTreeSet<PathBuf>,
     pub(super) work: Option<Work<io::Result<()>>>,
 }
 
 impl Lane {
+    /// Whether files of this log are on their way out.
+    pub(super) fn concerns(&self, directory: &Path) -> bool {
+        self.directories.contains(directory)
+    }
+
     /// To be unlinked behind all that came before.
     pub(super) fn push(&mut self, shared: &Arc<Shared>, leaving: Vec<Leaving>) {
+        let directories = leaving.iter().filter_map(Leaving::directory);
+        self.directories.extend(directories.map(Path::to_path_buf));
         self.waiting.extend(leaving);
         self.start(shared);
     }
@@ -39,6 +63,8 @@ impl Lane {
     /// What was under way is done.
     pub(super) fn done(&mut self, shared: &Arc<Shared>) {
         self.work = None;
+        let waiting = self.waiting.iter().filter_map(Leaving::directory);
+        self.directories = waiting.map(Path::to_path_buf).collect();
         self.start(shared);
     }
 
@@ -73,8 +99,11 @@ pub(in crate::storage) async fn unlink_all(
             Leaving::Snapshot { path } => {
                 was_there(shared.disk.remove(&path).await)?;
             }
+            Leaving::Orphans => orphans::tidy(&shared).await?,
             Leaving::Log { directory, done } => {
                 directories.remove(&directory);
+                // First, since only a log that is there is removed again after a crash.
+                orphans::remove_of(&shared, &directory).await?;
                 remove_all(&*shared.disk, &directory).await?;
                 directories.insert(shared.logs_directory());
                 told.extend(done);

@@ -283,5 +283,7 @@ pub(crate) const fn read_code(error: &ReadError) -> Code {
         ReadError::OutOfRange { .. } => Code::OffsetOutOfRange,
         ReadError::Rot(_) | ReadError::Io { .. } => Code::KafkaStorageError,
         ReadError::Removed => Code::UnknownTopicOrPartition,
+        // Another node leads: look again who.
+        ReadError::Cut => Code::NotLeaderOrFollower,
     }
 }
