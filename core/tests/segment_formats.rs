@@ -366,10 +366,10 @@ fn marks_survive_and_an_envelope_is_checked() {
     };
     let marks = Marks { journal_sequence: 3, logs: vec![mark(PARTITION), mark(OTHER)] };
     assert_eq!(
-        hex(&marks.encode()[..80]),
-        "514d524b000100000000007030b64a570000000000000003070707070707070707070707\
+        hex(&marks.encode()[..85]),
+        "514d524b000200000000008221cdcef00000000000000003070707070707070707070707\
          07070707000000030000000000000001000000000000000a00000000000001f400000000\
-         0000000c07070707"
+         0000000c000000000000000201"
     );
     assert_eq!(Marks::decode(&marks.encode()), Ok(marks));
     let twice = Marks { journal_sequence: 3, logs: vec![mark(OTHER), mark(OTHER)] };

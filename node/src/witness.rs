@@ -18,8 +18,8 @@ pub trait Witness: Send + Sync {
     /// All writes up to `through` are done, and the machine is about to be told.
     fn written(&self, partition: PartitionId, through: WriteId);
 
-    /// The log was cut, or begun anew, as `write` wanted; this is what it is now, and the machine is
-    /// about to be told. All writes before are done.
+    /// The log was cut, or begun anew, as `write` wanted; this is what it is now, and the machine
+    /// is about to be told. All writes before are done.
     fn truncated(&self, partition: PartitionId, write: WriteId, recovered: &Recovered);
 
     /// The log is deleted with its topic.

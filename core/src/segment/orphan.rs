@@ -142,7 +142,8 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(Orphan::decode(&bytes.slice(..cut)).is_err());
         }
-        let hex: String = bytes[..ENVELOPE_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex: String =
+            bytes[..ENVELOPE_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, "514f52500001000000000048");
     }
 }

@@ -163,12 +163,7 @@ mod tests {
             ("allocation_bytes_max", |c, v| c.allocation_bytes_max = v, 64 * KIB, GIB),
             ("open_files_max", |c, v| c.open_files_max = v as usize, 4, 1_000_000),
             ("open_indexes_max", |c, v| c.open_indexes_max = v as usize, 1, 1_000_000),
-            (
-                "orphan_age_max",
-                |c, v| c.orphan_age_max = Duration::from_secs(v),
-                60,
-                3660 * 86_400,
-            ),
+            ("orphan_age_max", |c, v| c.orphan_age_max = Duration::from_secs(v), 60, 3660 * 86_400),
             ("read_bytes", |c, v| c.read_bytes = v, 512, 16 * MIB),
         ];
         for (name, set, min, max) in limits {

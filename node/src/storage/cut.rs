@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use quorate_core::id::{Offset, WriteId};
@@ -21,9 +21,9 @@ use quorate_core::{mutant, reached};
 use super::log::{Log, Place};
 use super::reader::LogReader;
 use super::recovery::load;
-use super::writer::{Sides, sync_all};
+use super::writer::{Unsynced, sync_all};
 use super::{LOGS, Shared, directory, orphans};
-use crate::disk::{Disk, File, Open};
+use crate::disk::{Disk, Open};
 
 /// One log to be cut. Nothing else is done to it meanwhile, but that it may be removed.
 pub(super) struct CutJob {
@@ -33,12 +33,7 @@ pub(super) struct CutJob {
     pub(super) op: LogOp,
     /// The first group of the journal that can hold anything that is written after the cut.
     pub(super) from_sequence: u64,
-    /// Unsynced segments, by their bases.
-    pub(super) files: Vec<(Offset, Arc<dyn File>)>,
-    /// Snapshots and indexes that no checkpoint has written yet.
-    pub(super) sides: Sides,
-    /// Directories whose names are not synced.
-    pub(super) directories: BTreeSet<PathBuf>,
+    pub(super) unsynced: Unsynced,
 }
 
 /// Logs that were cut, and the marks as they stand on the disk.
@@ -136,15 +131,15 @@ async fn prepare(shared: &Arc<Shared>, job: &CutJob) -> io::Result<Mark> {
         ref other => unreachable!("{other:?} does not cut a log"),
     };
     let stays = |base, kind| !goes(&mark, base, kind);
-    let files = job.files.iter().filter(|(base, _)| stays(*base, FileKind::Segment));
+    let files = job.unsynced.files.iter().filter(|(base, _)| stays(*base, FileKind::Segment));
     let files: Vec<_> = files.map(|(_, file)| Arc::clone(file)).collect();
     sync_all(&*shared.disk, &files, &BTreeSet::new()).await?;
     let stays = |path: &Path| {
         let name = path.file_name().and_then(|name| parse_file_name(name.to_str()?));
         name.is_some_and(|(base, kind)| stays(base, kind))
     };
-    job.sides.write_those(&*shared.disk, stays).await?;
-    sync_all(&*shared.disk, &[], &job.directories).await?;
+    job.unsynced.sides.write_those(&*shared.disk, stays).await?;
+    sync_all(&*shared.disk, &[], &job.unsynced.directories).await?;
     Ok(mark)
 }
 

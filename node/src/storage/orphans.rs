@@ -32,7 +32,10 @@ const PIECE_BYTES: usize = 1 << 20;
 pub(super) struct Known(Mutex<Option<BTreeMap<OrphanName, (Timestamp, u64)>>>);
 
 impl Known {
-    fn with<T>(&self, act: impl FnOnce(&mut Option<BTreeMap<OrphanName, (Timestamp, u64)>>) -> T) -> T {
+    fn with<T>(
+        &self,
+        act: impl FnOnce(&mut Option<BTreeMap<OrphanName, (Timestamp, u64)>>) -> T,
+    ) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -82,13 +85,16 @@ pub(super) async fn set_aside(
     let mut copy = Copy { file: &*file, position, chunks, chunk_bytes: 0, records: 0, epoch };
     for segment in segments.iter().filter(|segment| segment.base >= from.segment) {
         let first = segment.base == from.segment;
-        let (position, offset) = if first { (from.position, from.offset) } else { (0, segment.base) };
-        let scan = Scan::new(log.partition, segment.base, segment.bytes, segment.bytes, Depth::Records);
+        let (position, offset) =
+            if first { (from.position, from.offset) } else { (0, segment.base) };
+        let scan =
+            Scan::new(log.partition, segment.base, segment.bytes, segment.bytes, Depth::Records);
         let scan = scan.from_position(position, offset);
         if segment.bytes > position {
             let path = log.path(segment.base, FileKind::Segment);
             let source = shared.disk.open(&path, Open::Read).await?;
-            copy_segment(&mut copy, scan, Window::until(source, segment.bytes, PIECE_BYTES)).await?;
+            copy_segment(&mut copy, scan, Window::until(source, segment.bytes, PIECE_BYTES))
+                .await?;
         }
     }
     copy.flush().await?;
@@ -109,7 +115,9 @@ pub(super) async fn set_aside(
     reached!("orphan-synced-not-named");
     disk_rename(shared, &fresh, &directory.join(name.to_string())).await?;
     tracing::warn!(%name, records, "records that the leader's log lacks were set aside");
-    shared.orphans.with(|known| known.as_mut().map(|known| known.insert(name, (orphan.at, position))));
+    shared
+        .orphans
+        .with(|known| known.as_mut().map(|known| known.insert(name, (orphan.at, position))));
     Ok(())
 }
 
@@ -122,11 +130,7 @@ async fn disk_rename(shared: &Shared, from: &Path, to: &Path) -> io::Result<()> 
 }
 
 /// Copies the frames of one segment; where they are not whole, the rest as it is.
-async fn copy_segment(
-    copy: &mut Copy<'_>,
-    mut scan: Scan,
-    mut window: Window,
-) -> io::Result<()> {
+async fn copy_segment(copy: &mut Copy<'_>, mut scan: Scan, mut window: Window) -> io::Result<()> {
     loop {
         let at = scan.position();
         let bytes = window.at(at).await?;

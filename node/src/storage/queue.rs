@@ -29,8 +29,8 @@ pub trait Completions: Send + Sync + 'static {
     /// Of each log, all writes up to the id are as durable as was asked. At most one entry a log.
     fn written(&self, written: &[(PartitionId, WriteId)]);
 
-    /// The log was cut, or begun anew, as `write` wanted; all writes before are done. `recovered` is
-    /// what a start would make of it. It stands for `written`.
+    /// The log was cut, or begun anew, as `write` wanted; all writes before are done. `recovered`
+    /// is what a start would make of it. It stands for `written`.
     fn truncated(&self, partition: PartitionId, write: WriteId, recovered: Box<Recovered>);
 
     /// The write, and each later one to any log, has failed. The node must halt: what a failed

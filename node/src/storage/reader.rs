@@ -77,9 +77,10 @@ impl LogReader {
     ) -> Result<Vec<Batch>, ReadError> {
         let cuts = self.log.state().cuts;
         let read = self.read_now(from, up_to, bytes_max, at_least_one).await;
-        let reached = read.as_ref().ok().map(|batches| {
-            batches.last().map_or(from, |last| last.header().next_offset())
-        });
+        let reached = read
+            .as_ref()
+            .ok()
+            .map(|batches| batches.last().map_or(from, |last| last.header().next_offset()));
         self.unless_cut(cuts, reached, read)
     }
 

@@ -2,7 +2,7 @@
 //! before or what it is after, never a mixture, and what went stands whole in the orphan files.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -12,10 +12,9 @@ use quorate_core::partition::Recovered;
 use quorate_core::partition::interface::{Flush, LogOp, Parted};
 use quorate_core::segment::frame::{FRAME_HEADER_BYTES, Frame};
 use quorate_core::segment::orphan::{HEAD_BYTES, Orphan};
-use quorate_core::time::Timestamp;
 use quorate_node::disk::memory::{Fault, MemoryDisk};
 use quorate_node::disk::{Disk, Open};
-use quorate_node::storage::{ReadError, StorageConfig};
+use quorate_node::storage::ReadError;
 
 use crate::crash::{Kept, WAYS};
 use crate::lives::Draws;
@@ -37,7 +36,7 @@ struct Line {
 
 /// A log as its owner knows it.
 #[derive(Clone, Debug, Default)]
-struct Known {
+pub(crate) struct Known {
     line: Line,
     /// The line before a cut of which nobody knows whether it was done.
     before: Option<Line>,
@@ -98,7 +97,7 @@ impl Line {
 
 impl Known {
     /// The log is cut back to `offset`, or begins anew there; `false` if nobody says that it is.
-    async fn cut(
+    pub(crate) async fn cut(
         &mut self,
         engine: &mut Engine,
         log: PartitionId,
@@ -131,7 +130,8 @@ impl Known {
         self.cuts += 1;
         live.epoch = LeaderEpoch(3 + self.cuts);
         let reason = Parted { leader, leader_epoch, end: old_end };
-        let op = if anew { LogOp::ResetTo { offset } } else { LogOp::TruncateTo { offset, reason } };
+        let op =
+            if anew { LogOp::ResetTo { offset } } else { LogOp::TruncateTo { offset, reason } };
         self.before = Some(before);
         let write = engine.send(log, op).await;
         if !engine.written(log, write).await {
@@ -148,7 +148,8 @@ impl Known {
             assert_eq!(recovered.producers, expected.producers);
         }
         if !anew {
-            self.orphans.extend(gone.into_iter().filter(|batch| batch.header().next_offset() > start));
+            self.orphans
+                .extend(gone.into_iter().filter(|batch| batch.header().next_offset() > start));
         }
         self.before = None;
         engine.logs.get_mut(&log).expect("open").state = recovered;
@@ -165,9 +166,13 @@ impl Known {
         match (after, before) {
             (None, None | Some(Some(_))) => {}
             (Some(_), Some(None)) => self.line = self.before.clone().unwrap_or_default(),
-            (None, Some(None)) if self.before.as_ref().is_some_and(|before| {
-                before.end <= state.end && before.batches.len() > self.line.batches.len()
-            }) => self.line = self.before.clone().unwrap_or_default(),
+            (None, Some(None))
+                if self.before.as_ref().is_some_and(|before| {
+                    before.end <= state.end && before.batches.len() > self.line.batches.len()
+                }) =>
+            {
+                self.line = self.before.clone().unwrap_or_default()
+            }
             (None, Some(None)) => {}
             (Some(why), None) => panic!("{what}: {log}: {why}"),
             (Some(after), Some(Some(before))) => {
@@ -190,7 +195,7 @@ impl Known {
 }
 
 /// All that stands in the orphan files, log by log.
-async fn orphans(disk: &dyn Disk) -> BTreeMap<PartitionId, Vec<Batch>> {
+pub(crate) async fn orphans(disk: &dyn Disk) -> BTreeMap<PartitionId, Vec<Batch>> {
     let directory = PathBuf::from("/data/orphans");
     let mut found: BTreeMap<_, Vec<Batch>> = BTreeMap::new();
     for name in disk.list(&directory).await.unwrap_or_default() {
@@ -217,7 +222,7 @@ async fn orphans(disk: &dyn Disk) -> BTreeMap<PartitionId, Vec<Batch>> {
     found
 }
 
-fn shared(disk: &MemoryDisk) -> Arc<dyn Disk> {
+pub(crate) fn shared(disk: &MemoryDisk) -> Arc<dyn Disk> {
     Arc::new(disk.clone())
 }
 
@@ -522,74 +527,4 @@ async fn what_is_read_while_a_log_is_cut_is_not_served() {
     assert!(engine.settle(log).await);
     let fresh = reader.read(Offset(5), Offset(7), 10_000, true).await.expect("readable");
     assert_eq!(fresh[0].header().leader_epoch(), LeaderEpoch(4));
-}
-
-#[tokio::test]
-async fn orphans_go_with_their_topic_and_by_size_and_age() {
-    let disk = MemoryDisk::tracked(64 << 20);
-    let bounded = StorageConfig { orphan_bytes_max: 6_000, ..config("/data") };
-    let mut engine = Engine::open(shared(&disk), bounded).await.expect("opens");
-    let mut known = BTreeMap::new();
-    engine.storage.believe(Timestamp(1_000_000)).await.expect("believed");
-    for number in [1, 2, 3] {
-        let log = partition(number);
-        engine.open_log(log).await.expect("new");
-        for tag in 0..6 {
-            engine.append(log, tag, 1, 400).await;
-        }
-        let known = known.entry(log).or_insert_with(Known::default);
-        assert!(known.cut(&mut engine, log, Offset(1), false).await);
-    }
-    engine.storage.checkpoint().await.expect("a checkpoint");
-    let size = |files: &BTreeMap<PartitionId, Vec<Batch>>| files.len();
-    settle_removals(&engine).await;
-    let found = orphans(&disk).await;
-    assert_eq!(size(&found), 2, "the oldest went for want of room");
-    assert!(found.contains_key(&partition(3)));
-    let other = *found.keys().find(|&&log| log != partition(3)).expect("two");
-    engine.storage.remove_log(other).await.expect("removed");
-    assert_eq!(orphans(&disk).await.keys().collect::<Vec<_>>(), [&partition(3)]);
-    let later = Timestamp(1_000_000 + 31 * 86_400_000);
-    for tag in 0..6 {
-        engine.append(partition(3), 20 + tag, 1, 40).await;
-    }
-    let known = known.get_mut(&partition(3)).expect("known");
-    engine.storage.believe(later).await.expect("believed");
-    assert!(known.cut(&mut engine, partition(3), Offset(3), false).await);
-    settle_removals(&engine).await;
-    let left = orphans(&disk).await;
-    assert_eq!(left[&partition(3)].len(), 4, "the one of a month ago went: {left:?}");
-}
-
-/// Removals stand in a lane; whoever removes a log waits for those before.
-async fn settle_removals(engine: &Engine) {
-    engine.storage.remove_log(partition(9)).await.expect("removed");
-}
-
-#[tokio::test]
-async fn starts_are_counted_for_ever() {
-    let mut disk = MemoryDisk::tracked(64 << 20);
-    for start in 1..=4 {
-        let engine = Engine::open(shared(&disk), config("/data")).await.expect("opens");
-        assert_eq!(engine.report.start, start);
-        drop(engine);
-        disk = disk.after_power_loss(|| false);
-    }
-    let whole = MemoryDisk::tracked(64 << 20);
-    drop(Engine::open(shared(&whole), config("/data")).await.expect("opens"));
-    for at in 0..=whole.operations() {
-        for kept in WAYS {
-            let disk = MemoryDisk::tracked(64 << 20);
-            disk.strike_at(at, Fault::PowerLoss);
-            let first = Engine::open(shared(&disk), config("/data")).await;
-            let first = first.map_or(0, |engine| engine.report.start);
-            let again = shared(&disk.after_power_loss(kept.draw()));
-            let second = Engine::open(again, config("/data")).await.expect("opens").report.start;
-            assert!(second > first, "{at} {kept:?}: {first}, {second}");
-        }
-    }
-    let path = Path::new("/data/starts");
-    disk.flip(path, 18).expect("there");
-    let opened = Engine::open(shared(&disk), config("/data")).await;
-    assert!(opened.is_err_and(|error| error.to_string().contains("starts")));
 }

@@ -4,6 +4,7 @@
 mod crash;
 mod cuts;
 mod faults;
+mod keeping;
 mod life;
 mod lives;
 #[cfg(mutants)]

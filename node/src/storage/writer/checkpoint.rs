@@ -58,11 +58,7 @@ pub(in crate::storage) async fn sync_dirty(disk: &dyn Disk, dirty: &Dirty) -> io
 }
 
 /// Makes everything in `dirty` durable, and then the marks that say so.
-async fn checkpoint(
-    shared: Arc<Shared>,
-    dirty: Arc<Dirty>,
-    marks: Marks,
-) -> io::Result<Marks> {
+async fn checkpoint(shared: Arc<Shared>, dirty: Arc<Dirty>, marks: Marks) -> io::Result<Marks> {
     if mutant!("recovery-point-ahead") {
         directory::write_marks(&*shared.disk, &shared.config.directory, &marks).await?;
     }

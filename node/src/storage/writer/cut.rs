@@ -58,11 +58,11 @@ impl Writer {
         writing.resume = Resume::default();
         // The cut syncs what stays.
         writing.unjournaled = false;
-        let (files, sides, directories) = self.segments.take_unsynced(&log);
+        let unsynced = self.segments.take_unsynced(&log);
         // The group that gathers holds nothing of this log, and comes behind all that do.
         let from_sequence = self.group.sequence;
         let CutRequest { write, op, .. } = request;
-        Some(CutJob { log, write, op, from_sequence, files, sides, directories })
+        Some(CutJob { log, write, op, from_sequence, unsynced })
     }
 
     pub(super) fn on_cut_done(&mut self, result: io::Result<CutDone>) {

@@ -90,6 +90,14 @@ pub(in crate::storage) struct Dirty {
     pub(in crate::storage) bytes: u64,
 }
 
+/// What no sync covers yet of one log.
+pub(in crate::storage) struct Unsynced {
+    /// Segments, by their bases.
+    pub(in crate::storage) files: Vec<(Offset, Arc<dyn File>)>,
+    pub(in crate::storage) sides: Sides,
+    pub(in crate::storage) directories: BTreeSet<PathBuf>,
+}
+
 /// See the file's comment.
 pub(in crate::storage) struct Segments {
     shared: Arc<Shared>,
@@ -292,10 +300,7 @@ impl Segments {
 
     /// All of this log's that no sync covers, for a cut to see to; what was to be unlinked is the
     /// cut's too.
-    pub(in crate::storage) fn take_unsynced(
-        &mut self,
-        log: &Log,
-    ) -> (Vec<(Offset, Arc<dyn File>)>, Sides, BTreeSet<PathBuf>) {
+    pub(in crate::storage) fn take_unsynced(&mut self, log: &Log) -> Unsynced {
         let partition = log.partition;
         let own = self.dirty.files.extract_if(.., |key, _| key.0 == partition);
         let files = own.map(|((_, base), file)| (base, file)).collect();
@@ -303,7 +308,7 @@ impl Segments {
         let names = [&log.directory, &self.shared.logs_directory()].map(Clone::clone);
         let dirty = names.into_iter().filter(|name| self.dirty.directories.contains(name));
         self.leaving.retain(|leaving| leaving.directory() != Some(&log.directory));
-        (files, sides, dirty.collect())
+        Unsynced { files, sides, directories: dirty.collect() }
     }
 
     /// The log is gone from here on: nothing of it is synced or marked any more.

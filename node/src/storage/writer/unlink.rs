@@ -18,9 +18,17 @@ use crate::storage::orphans;
 
 /// Files whose content nobody needs any more.
 pub(in crate::storage) enum Leaving {
-    Segments { log: Arc<Log>, segments: Vec<Segment> },
-    Log { directory: PathBuf, done: Option<Done> },
-    Snapshot { path: PathBuf },
+    Segments {
+        log: Arc<Log>,
+        segments: Vec<Segment>,
+    },
+    Log {
+        directory: PathBuf,
+        done: Option<Done>,
+    },
+    Snapshot {
+        path: PathBuf,
+    },
     /// Orphan files that are too many or too old.
     Orphans,
 }
