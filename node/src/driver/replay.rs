@@ -46,7 +46,8 @@ impl Replay {
     pub(super) fn start(self) {
         tokio::spawn(async move {
             match self.feed().await {
-                Ok(()) | Err(Failed::Stopped | Failed::Read(ReadError::Removed | ReadError::Cut)) => {}
+                Ok(())
+                | Err(Failed::Stopped | Failed::Read(ReadError::Removed | ReadError::Cut)) => {}
                 Err(Failed::Read(error)) => {
                     // Going on without a part of what was decided would be a lie.
                     let partition = self.log.partition;
