@@ -255,8 +255,10 @@ impl Controller {
 }
 
 /// The same life says the same once more: its answer was lost, or it restarted with nothing new.
+/// Rot that it has found since is news.
 fn is_told_again(known: &Node, register: &RegisterNode) -> bool {
-    known.incarnation == register.incarnation
+    register.rotten.is_empty()
+        && known.incarnation == register.incarnation
         && known.directory == register.directory
         && known.address == register.address
         && known.peer == register.peer
