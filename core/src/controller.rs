@@ -130,7 +130,11 @@ impl Controller {
     }
 
     fn on_resigned(&mut self, effects: &mut Vec<Effect>) {
-        self.forget(effects);
+        // The next controller may find it in the log.
+        self.forget(
+            "the controller lost its office before it knew: look whether it was done",
+            effects,
+        );
         self.role = Role::Idle;
         self.sessions = Sessions::default();
         self.moves = Moves::default();
@@ -222,19 +226,18 @@ impl Controller {
     fn on_append_refused(&mut self, now: Instant, append: AppendId, effects: &mut Vec<Effect>) {
         if self.in_flight.is_some_and(|(in_flight, _)| in_flight == append) {
             reached!("decisions-rolled-back");
-            self.forget(effects);
+            self.forget("the metadata log did not take the change: try again", effects);
             self.resume(now);
         }
     }
 
     /// Back to what is committed; who waits is refused.
-    fn forget(&mut self, effects: &mut Vec<Effect>) {
+    fn forget(&mut self, message: &str, effects: &mut Vec<Effect>) {
         self.queue.clear();
         self.in_flight = None;
         self.decided = self.committed.clone();
         self.decided_count = self.committed_count;
         for (_, request, _) in std::mem::take(&mut self.answers) {
-            let message = "the metadata log did not take the change: try again";
             let problem = Problem::new(ProblemKind::NotAvailable, message);
             effects.push(Effect::Reply { request, outcome: Outcome::Refused(problem) });
         }

@@ -13,6 +13,11 @@ mod partition;
 mod replicas;
 #[path = "support/script.rs"]
 mod script;
+#[path = "support/seat.rs"]
+mod seat;
+#[path = "support/seats.rs"]
+#[expect(dead_code, reason = "the random walk looks closer")]
+mod seats;
 #[path = "support/shard.rs"]
 mod shard;
 
@@ -20,6 +25,7 @@ use controller::ControllerStage;
 use partition::PartitionStage;
 use replicas::ReplicasStage;
 use script::run_all;
+use seat::SeatStage;
 use shard::ShardStage;
 
 #[test]
@@ -42,6 +48,11 @@ fn a_shard() {
     run_all("shard", || Box::new(ShardStage::new()));
 }
 
+#[test]
+fn seats_in_the_quorum() {
+    run_all("seat", || Box::new(SeatStage::new()));
+}
+
 /// A branch that is worth a mark is worth a story.
 #[cfg(debug_assertions)]
 #[test]
@@ -51,6 +62,7 @@ fn every_mark_is_passed_by_a_story() {
     several_replicas();
     the_controller();
     a_shard();
+    seats_in_the_quorum();
     let passed = quorate_core::mark::take();
     for machine in ["partition", "controller", "shard"] {
         let marks = script::marks(machine);

@@ -21,7 +21,7 @@ use crate::quorum::interface::{ClusterId, Entry, Index, Payload, Refusal, Role, 
 use crate::quorum_log::{LogWrite, QuorumLog};
 use crate::rng::Rng;
 use crate::time::{Instant, Now, Timestamp};
-use crate::{controller, partition, quorum};
+use crate::{controller, partition, quorum, reached};
 
 /// What a seat is told. Of the log's inputs it takes `Written`, `WriteFailed` and `Close`.
 #[derive(Debug)]
@@ -150,16 +150,24 @@ impl Seat {
         }
         // The quorum may take now what it did not take before.
         self.propose();
+        let mut closed = None;
         match input {
             Input::Quorum(input) => self.work.push_back(Work::Quorum(input)),
             Input::Controller(input) => self.work.push_back(Work::Controller(input)),
-            Input::Log(input) => self.on_log(input, effects),
+            Input::Log(input) => closed = self.on_log(input, effects),
             Input::Tick => self.on_tick(now.monotonic),
         }
         while let Some(work) = self.work.pop_front() {
             match work {
                 Work::Quorum(input) => self.run_quorum(now, input, effects),
                 Work::Controller(input) => self.run_controller(now, input, effects),
+            }
+        }
+        // Whoever closes the log hears of it after all who waited for the writes before.
+        if let Some((through, outcome)) = closed {
+            for (_, request) in self.closing.extract_if(.., |(write, _)| *write <= through) {
+                let outcome = Outcome::Partition(outcome.clone());
+                effects.push(Effect::Reply { request, outcome });
             }
         }
     }
@@ -180,7 +188,12 @@ impl Seat {
         }
     }
 
-    fn on_log(&mut self, input: partition::interface::Input, effects: &mut Vec<Effect>) {
+    /// Up to which write those who close the log have their answer, and which.
+    fn on_log(
+        &mut self,
+        input: partition::interface::Input,
+        effects: &mut Vec<Effect>,
+    ) -> Option<(WriteId, partition::interface::Outcome)> {
         use partition::interface::{Input as Log, Outcome as Answer};
         match input {
             Log::Written { through } => {
@@ -190,32 +203,23 @@ impl Seat {
                     let input = quorum::interface::Input::Persisted { through };
                     self.work.push_back(Work::Quorum(input));
                 }
-                self.answer_closing(through, &Answer::Closed, effects);
+                Some((through, Answer::Closed))
             }
             Log::WriteFailed { write } => {
                 let input = quorum::interface::Input::PersistFailed { write };
                 self.work.push_back(Work::Quorum(input));
-                let outcome = Answer::Refused(LogRefusal::Storage);
-                self.answer_closing(WriteId(u64::MAX), &outcome, effects);
+                Some((WriteId(u64::MAX), Answer::Refused(LogRefusal::Storage)))
             }
             Log::Close { request } => {
                 let write = self.log.checkpoint(&mut self.writes);
                 self.closing.push((write, request));
                 self.write(effects);
+                None
             }
-            other => Input::Log(other).refuse(effects),
-        }
-    }
-
-    fn answer_closing(
-        &mut self,
-        through: WriteId,
-        outcome: &partition::interface::Outcome,
-        effects: &mut Vec<Effect>,
-    ) {
-        for (_, request) in self.closing.extract_if(.., |(write, _)| *write <= through) {
-            let outcome = Outcome::Partition(outcome.clone());
-            effects.push(Effect::Reply { request, outcome });
+            other => {
+                Input::Log(other).refuse(effects);
+                None
+            }
         }
     }
 
@@ -285,6 +289,7 @@ impl Seat {
             Ok(records) => records,
             Err(reason) => return self.halt_unreadable(reason, effects),
         };
+        reached!("metadata-restored");
         self.image = Image::default();
         records.iter().for_each(|record| self.image.apply(record));
         self.applied = snapshot.position.index;
@@ -293,6 +298,7 @@ impl Seat {
 
     /// What is committed cannot be read: to go on would be to miss a decision.
     fn halt_unreadable(&mut self, reason: String, effects: &mut Vec<Effect>) {
+        reached!("metadata-unreadable-here");
         self.is_halted = true;
         self.work.push_back(told(own_log::Input::Resigned));
         halt(HaltReason::MetadataUnreadable { reason }, effects);
@@ -329,11 +335,14 @@ impl Seat {
         };
         match outcome {
             Answer::Refused(Refusal::Busy | Refusal::Transferring | Refusal::NotInCharge) => {
+                reached!("append-waits-for-the-quorum");
                 self.append = Some(Append { request: None, ..append });
             }
             // The leadership has ended, of which the controller hears at once. Whether the next
             // leader commits the append nobody can tell.
-            Answer::Refused(Refusal::Unknown | Refusal::NotLeader { .. } | Refusal::Storage) => {}
+            Answer::Refused(Refusal::Unknown | Refusal::NotLeader { .. } | Refusal::Storage) => {
+                reached!("append-dies-with-the-leader");
+            }
             Answer::Refused(_) => {
                 let append = append.append;
                 self.work.push_back(told(own_log::Input::AppendRefused { append }));
