@@ -13,6 +13,7 @@ mod progress;
 mod proposal;
 mod readers;
 pub mod recovered;
+mod refused;
 mod replication;
 pub mod retention;
 mod role;
@@ -32,6 +33,7 @@ use self::interface::{
 };
 use self::isr::InSync;
 use self::readers::Readable;
+use self::refused::Refused;
 use self::retention::WallClock;
 use self::role::Role;
 use self::waiting::Waiting;
@@ -79,9 +81,7 @@ pub struct Replica {
     expiry_at: Option<Instant>,
     /// Before this, a full table of producers is not searched again.
     full_until: Instant,
-    /// Until then, a producer that is not known and does not begin at 0 may have sent a batch
-    /// before, which was refused.
-    gaps_until: Instant,
+    refused: Refused,
     /// What readers were last told.
     published: Option<ReadView>,
     /// Bytes of frames since the state was last written down, and after how many it is again.
@@ -165,7 +165,7 @@ impl Replica {
             retention_at: None,
             expiry_at: None,
             full_until: Instant::ZERO,
-            gaps_until: Instant::ZERO,
+            refused: Refused::default(),
             published: None,
             is_dirty: false,
             state: State::Open,

@@ -37,6 +37,10 @@ impl Replica {
                 reply(produce.request, Outcome::Refused(refusal), effects);
             }
             Verdict::Duplicate(original) => self.answer_duplicate(&produce, original, effects),
+            Verdict::Append if !self.may_follow(now, produce.batch.header()) => {
+                reached!("producer-may-have-a-gap");
+                reply(produce.request, Outcome::Refused(Refusal::Busy), effects);
+            }
             Verdict::Append if !self.knows_or_has_room(now, produce.batch.header()) => {
                 reached!("producers-full");
                 self.note_gap(now, produce.batch.header());
@@ -100,10 +104,6 @@ impl Replica {
         if !id.is_some() || self.log.producers.producer(id).is_some() {
             return true;
         }
-        if header.base_sequence() > 0 && now.monotonic < self.gaps_until {
-            reached!("producer-may-have-a-gap");
-            return false;
-        }
         let full = |replica: &Self| replica.log.producers.len() >= replica.limits.producers_max;
         if full(self) && self.full_until <= now.monotonic {
             self.expire_producers(now, self.limits.producer_expiration_short);
@@ -112,14 +112,21 @@ impl Replica {
         !full(self)
     }
 
-    /// A batch is refused only because a table is full, and comes again. The next ones of its
-    /// producer may be on their way: if it is not known, they must not pass for its beginning.
-    /// For as long as a client retries, those who are not known begin at 0, or come again.
+    /// A batch is refused only because a table is full, and comes again.
     fn note_gap(&mut self, now: Now, header: &Header) {
         let id = header.producer_id();
         if id.is_some() && self.log.producers.producer(id).is_none() {
-            self.gaps_until = now.monotonic + self.limits.producer_expiration_short;
+            let (patience, most) =
+                (self.limits.producer_expiration_short, self.limits.producers_max);
+            self.refused.note(now.monotonic, header, patience, most);
         }
+    }
+
+    /// Whether the batch does not stand behind one of its producer's that was refused.
+    fn may_follow(&self, now: Now, header: &Header) -> bool {
+        let id = header.producer_id();
+        let is_known = !id.is_some() || self.log.producers.producer(id).is_some();
+        is_known || self.refused.may_begin(now.monotonic, header)
     }
 
     fn append(&mut self, now: Now, mut produce: Produce, effects: &mut Vec<Effect>) {
@@ -133,6 +140,7 @@ impl Replica {
             produce.batch.set_log_append_time(time);
             append_time = Some(time);
         }
+        self.refused.forget(produce.batch.header().producer_id());
         let base = self.log.end;
         produce.batch.stamp(base, self.leader_epoch());
         self.keep_for_followers(now, &produce.batch, produce.levels);
