@@ -1,5 +1,6 @@
 //! Real sockets. The only file that opens one.
 
+use std::io;
 use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -21,20 +22,7 @@ pub struct OsNetwork;
 
 impl Network for OsNetwork {
     fn listen(&self, address: SocketAddr) -> Io<'_, Box<dyn Listener>> {
-        Box::pin(async move {
-            let socket = match address {
-                SocketAddr::V4(_) => TcpSocket::new_v4()?,
-                SocketAddr::V6(_) => TcpSocket::new_v6()?,
-            };
-            // A node that was restarted takes its address at once.
-            socket.set_reuseaddr(true)?;
-            // Connections inherit it from their listener.
-            socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
-            socket.bind(address)?;
-            let listener = socket.listen(BACKLOG)?;
-            let local = listener.local_addr()?;
-            Ok(Box::new(OsListener { listener, local }) as Box<dyn Listener>)
-        })
+        Box::pin(async move { Ok(Box::new(bind(address)?) as Box<dyn Listener>) })
     }
 
     fn connect<'a>(&'a self, address: &'a str) -> Io<'a, Box<dyn Stream>> {
@@ -45,6 +33,21 @@ impl Network for OsNetwork {
             Ok(Box::new(stream) as Box<dyn Stream>)
         })
     }
+}
+
+fn bind(address: SocketAddr) -> io::Result<OsListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // A node that was restarted takes its address at once.
+    socket.set_reuseaddr(true)?;
+    // Connections inherit it from their listener.
+    socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
+    socket.bind(address)?;
+    let listener = socket.listen(BACKLOG)?;
+    let local = listener.local_addr()?;
+    Ok(OsListener { listener, local })
 }
 
 struct OsListener {
@@ -63,5 +66,19 @@ impl Listener for OsListener {
 
     fn local_address(&self) -> SocketAddr {
         self.local
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_have_the_bounded_buffer_of_their_listener() {
+        let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let _client = OsNetwork.connect(&listener.local.to_string()).await.unwrap();
+        let (stream, _) = listener.listener.accept().await.unwrap();
+        let socket = TcpSocket::from_std_stream(stream.into_std().unwrap());
+        assert_eq!(socket.send_buffer_size().unwrap(), 2 * SEND_BUFFER_BYTES);
     }
 }

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use futures_util::FutureExt as _;
 use quorate_core::id::{NodeId, Offset, PartitionId};
 use quorate_core::segment::{FileKind, directory_name, file_name};
 use quorate_node::disk::memory::{Fault, MemoryDisk};
@@ -11,6 +13,7 @@ use quorate_node::storage::directory::FORMAT;
 use quorate_node::storage::{LogError, ReadError, Rot, StorageError};
 
 use crate::support::{Engine, IDENTITY, config, partition};
+use crate::watched::{Watched, hold};
 
 fn disk() -> MemoryDisk {
     MemoryDisk::tracked(64 << 20)
@@ -343,6 +346,60 @@ async fn a_background_sync_that_fails_is_told_though_nobody_waits() {
     disk.strike_at(disk.operations(), Fault::Failure);
     assert!(engine.storage.checkpoint().await.is_err());
     assert_eq!(engine.recorder.failed().len(), 1);
+}
+
+/// Lets the writer go as far as it can.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The sync of a checkpoint that runs while a write fails says nothing of what the write lost: its
+/// marks would make the journal's copy superfluous.
+#[tokio::test]
+async fn a_failed_write_ends_the_running_checkpoint() {
+    let (memory, log) = (disk(), partition(1));
+    let watched = Watched::new(memory.clone());
+    let mut engine = Engine::open(watched.clone(), config("/data")).await.expect("opens");
+    engine.open_log(log).await.expect("new");
+    engine.append(log, 1, 1, 300).await;
+    assert!(engine.settle(log).await);
+    let held = hold(&watched.seen.segment_syncs);
+    let marks = Path::new("/data/marks");
+    let before = read_file(&memory, marks).await;
+    // It is asked for, and held up.
+    assert!(engine.storage.checkpoint().now_or_never().is_none());
+    settle().await;
+    memory.strike_at(memory.operations(), Fault::Failure);
+    engine.append(log, 2, 1, 300).await;
+    assert!(!engine.settle(log).await);
+    watched.seen.segment_syncs.add_permits(held);
+    settle().await;
+    assert!(engine.storage.close().await.is_err());
+    assert_eq!(read_file(&memory, marks).await, before, "no mark is raised after a failure");
+}
+
+/// The system tells of lost pages once, and may have told the other sync: a group whose own sync
+/// went well is not said to be written.
+#[tokio::test]
+async fn a_group_that_is_synced_beside_a_failing_checkpoint_is_not_written() {
+    let watched = Watched::new(disk());
+    let mut engine = Engine::open(watched.clone(), config("/data")).await.expect("opens");
+    let log = partition(1);
+    engine.open_log(log).await.expect("new");
+    engine.append(log, 1, 1, 300).await;
+    assert!(engine.settle(log).await);
+    let held = hold(&watched.seen.journal_syncs);
+    let write = engine.append(log, 2, 1, 300).await;
+    settle().await;
+    watched.seen.segment_syncs_fail.store(true, Ordering::SeqCst);
+    assert!(engine.storage.checkpoint().await.is_err());
+    watched.seen.journal_syncs.add_permits(held);
+    settle().await;
+    assert!(engine.storage.close().await.is_err());
+    assert!(engine.recorder.failed().contains(&(log, write)), "{:?}", engine.recorder.failed());
+    assert!(engine.recorder.written(log) < write);
 }
 
 #[tokio::test]
