@@ -60,7 +60,8 @@ impl Scrubber {
         logs.collect()
     }
 
-    /// Reads one log from its start to what is committed, or to the first rot.
+    /// Reads one log from its start to what is committed. Behind rot it goes on with the next
+    /// segment: only there does it surely find the beginning of a batch.
     async fn scrub(&mut self, log: &Weak<LogHandle>, bytes_per_second: u64) {
         let mut next = Offset::ZERO;
         while let Some(log) = log.upgrade() {
@@ -72,7 +73,14 @@ impl Scrubber {
             let read = log.reader.read(from, view.high_watermark, PIECE_BYTES, true).await;
             let batches = match read {
                 Ok(batches) => batches,
-                Err(ReadError::Rot(rot)) => return self.tell(&rot),
+                Err(ReadError::Rot(rot)) => {
+                    self.tell(&rot);
+                    let Some(behind) = log.reader.segment_behind(from.max(rot.offset)) else {
+                        return;
+                    };
+                    next = behind;
+                    continue;
+                }
                 // Its start was raised, or it was cut or removed: the next time it is looked at.
                 Err(ReadError::OutOfRange { .. } | ReadError::Removed | ReadError::Cut) => return,
                 Err(error) => return tracing::warn!(%error, "a log cannot be read through"),

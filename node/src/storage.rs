@@ -47,7 +47,7 @@ use self::log::Log;
 use self::orphans::ORPHANS;
 use self::queue::Command;
 pub use self::queue::{Completions, WriteQueue, WriteRequest};
-pub use self::reader::LogReader;
+pub use self::reader::{LogReader, Unpack, Unpacked};
 use self::replay::Replay;
 use self::writer::Writer;
 use crate::disk::{DirectoryLock, Disk};
@@ -299,7 +299,8 @@ impl Storage {
     ///
     /// # Errors
     ///
-    /// If it cannot be written; the node must halt then, as after any failed write.
+    /// If it cannot be written. Where the disk is full, the old one is still there
+    /// (`is_disk_full`); otherwise the node must halt, as after any failed write.
     pub async fn believe(&self, at: Timestamp) -> Result<(), StorageError> {
         self.shared.believed.fetch_max(at.0, Ordering::Relaxed);
         self.command(Command::Tidy).await?;

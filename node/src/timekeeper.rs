@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use quorate_core::partition::retention::WallClock;
+use quorate_core::reached;
 use quorate_core::time::{Instant, Now, Timestamp};
 use quorate_net::clock::Clock;
 
@@ -64,6 +65,11 @@ impl Timekeeper {
                 match storage.believe(now.wall).await {
                     Ok(()) => {}
                     Err(StorageError::Stopped) => return,
+                    // What is missing is the next start's trust in its clock, no record of anybody.
+                    Err(error) if error.is_disk_full() => {
+                        reached!("believed-time-not-written");
+                        tracing::warn!(%error, "the believed time is not written down");
+                    }
                     Err(error) => return self.halt.halt(&error.to_string()),
                 }
             }

@@ -16,6 +16,10 @@ mod scrub;
 mod still;
 #[path = "node/stopping.rs"]
 mod stopping;
+#[path = "node/turns.rs"]
+mod turns;
+#[path = "storage/watched.rs"]
+mod watched;
 
 use house::{assert_values, client, consume, in_directory, in_memory, produce};
 

@@ -2,10 +2,12 @@
 //! and into memory that no frame has paid for. Small ones may be at work on every thread; of those
 //! that turn out larger, one at a time in the whole node, and the others wait without a thread.
 
+use quorate_core::batch::compression::CompressionError;
 use quorate_core::batch::{Batch, Codec, Invalid, InvalidKind, Levels, Rules, validate};
 use quorate_core::reached;
 
 use super::permits::{Pool, hold};
+use crate::storage::{Unpack, Unpacked};
 
 /// A batch up to this size after decompression needs no permit: a few milliseconds of a thread.
 const SMALL_BYTES: usize = 4 << 20;
@@ -16,13 +18,14 @@ pub(crate) struct Unpacking {
     large: Pool,
     /// Memory of batches that were compressed anew; their frames have paid for others.
     anew: Pool,
+    bytes_max: usize,
 }
 
 impl Unpacking {
     /// For batches of up to `bytes_max` bytes after decompression, of which `memory_max` bytes may
     /// be kept in another codec than they came in.
     pub(crate) fn new(bytes_max: usize, memory_max: usize) -> Self {
-        Self { large: Pool::new(bytes_max), anew: Pool::new(memory_max) }
+        Self { large: Pool::new(bytes_max), anew: Pool::new(memory_max), bytes_max }
     }
 
     /// A batch that was found good, in the codec that its topic keeps.
@@ -72,6 +75,22 @@ impl Unpacking {
         reached!("large-batch-decompressed");
         let _permit = self.large.take(rules.uncompressed_bytes_max).await;
         validate(batch, rules)
+    }
+}
+
+impl Unpack for Unpacking {
+    /// What is large keeps its permit for as long as somebody looks at it.
+    fn unpack<'a>(&'a self, batch: &'a Batch) -> Unpacked<'a> {
+        Box::pin(async move {
+            match batch.uncompressed(SMALL_BYTES.min(self.bytes_max)) {
+                Err(CompressionError::TooLarge { .. }) if self.bytes_max > SMALL_BYTES => {}
+                outcome => return outcome.map_err(|error| error.to_string()),
+            }
+            reached!("large-batch-searched");
+            let permit = self.large.take(self.bytes_max).await;
+            let records = batch.uncompressed(self.bytes_max).map_err(|error| error.to_string())?;
+            Ok(hold(records, Some(permit)))
+        })
     }
 }
 
@@ -134,5 +153,23 @@ mod tests {
         let strict = Rules { uncompressed_bytes_max: SMALL_BYTES + 1, ..rules };
         let refused = unpacking.validate(&mut batch(SMALL_BYTES + 1), &strict).await.unwrap_err();
         assert_eq!(refused.kind, InvalidKind::TooLarge, "with its framing it is beyond");
+    }
+
+    #[tokio::test]
+    async fn what_is_searched_for_a_time_waits_like_what_is_validated() {
+        let rules = rules();
+        let unpacking = Unpacking::new(rules.uncompressed_bytes_max, 16 << 20);
+        let (small, large) = (batch(1000), batch(SMALL_BYTES + 1));
+        let at_work = unpacking.large.take(rules.uncompressed_bytes_max).await;
+        unpacking.unpack(&small).now_or_never().expect("a small one does not wait").unwrap();
+        let mut waiting = unpacking.unpack(&large);
+        assert!(waiting.as_mut().now_or_never().is_none(), "one at a time");
+        drop(at_work);
+        let records = waiting.now_or_never().expect("its turn has come").unwrap();
+        assert!(unpacking.large.taken() > 0, "as long as somebody looks at it");
+        drop(records);
+        assert_eq!(unpacking.large.taken(), 0);
+        let poor = Unpacking::new(SMALL_BYTES + 1, 16 << 20);
+        assert!(poor.unpack(&large).await.unwrap_err().contains("more than the allowed"));
     }
 }

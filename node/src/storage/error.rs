@@ -65,6 +65,14 @@ impl StorageError {
     }
 }
 
+impl StorageError {
+    /// Whether there was no room for what was to be written.
+    pub fn is_disk_full(&self) -> bool {
+        let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        matches!(self, Self::Io { error, .. } if full.contains(&error.kind()))
+    }
+}
+
 impl fmt::Display for StorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -4,7 +4,9 @@
 //! it; the log's start is looked at again afterwards. What is read is checked against its
 //! checksums each time: rot is told, never served.
 
+use std::future::Future;
 use std::io::ErrorKind;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -26,6 +28,15 @@ use crate::disk::File;
 
 /// A read asks the disk for so many bytes at most, at once.
 const PIECE_BYTES_MAX: u64 = 4 << 20;
+
+/// Records on their way out of a batch.
+pub type Unpacked<'a> = Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send + 'a>>;
+
+/// Takes the records out of their batch, within bounds that are not the storage's.
+pub trait Unpack: Sync {
+    /// The error is a sentence that says why there are no records in it.
+    fn unpack<'a>(&'a self, batch: &'a Batch) -> Unpacked<'a>;
+}
 
 /// Reads one log. Clones read the same log.
 #[derive(Clone)]
@@ -155,8 +166,8 @@ impl LogReader {
     }
 
     /// The first record at or after `timestamp` among the offsets from `start` to below `end`:
-    /// its offset, its timestamp, and the leader epoch of its batch. Looks into compressed
-    /// batches. Kafka's `LogSegment.findOffsetByTimestamp`.
+    /// its offset, its timestamp, and the leader epoch of its batch. Has `unpack` look into
+    /// compressed batches. Kafka's `LogSegment.findOffsetByTimestamp`.
     ///
     /// # Errors
     ///
@@ -166,6 +177,7 @@ impl LogReader {
         timestamp: Timestamp,
         start: Offset,
         end: Offset,
+        unpack: &dyn Unpack,
     ) -> Result<Option<(Offset, Timestamp, LeaderEpoch)>, ReadError> {
         let cuts = self.log.state().cuts;
         let found = self.offset_for_timestamp_now(timestamp, start, end).await;
@@ -213,7 +225,10 @@ impl LogReader {
                         continue;
                     }
                     let position = passed.position;
-                    let found = first_at(&passed.batch(), timestamp, next..end, self.bytes_max());
+                    let batch = passed.batch();
+                    let records = unpack.unpack(&batch).await;
+                    let found = records
+                        .and_then(|records| first_at(&batch, &records, timestamp, next..end));
                     let found =
                         found.map_err(|why| self.rot(stretch.segment, position, next, why))?;
                     if found.is_some() {
@@ -229,8 +244,9 @@ impl LogReader {
         Ok(None)
     }
 
-    fn bytes_max(&self) -> usize {
-        usize::try_from(self.shared.config.batch_bytes_max).unwrap_or(usize::MAX)
+    /// Where the segment behind the one that holds `offset` begins; `None` at the last.
+    pub fn segment_behind(&self, offset: Offset) -> Option<Offset> {
+        self.segment_after(offset)
     }
 
     fn segment_after(&self, segment: Offset) -> Option<Offset> {
@@ -444,16 +460,15 @@ impl Passed {
     }
 }
 
-/// The first record of `batch` at or after `timestamp` whose offset lies in `within`.
+/// The first of `batch`'s `records` at or after `timestamp` whose offset lies in `within`.
 fn first_at(
     batch: &Batch,
+    records: &Bytes,
     timestamp: Timestamp,
     within: std::ops::Range<Offset>,
-    bytes_max: usize,
 ) -> Result<Option<(Offset, Timestamp, LeaderEpoch)>, String> {
-    let bytes = batch.uncompressed(bytes_max).map_err(|error| error.to_string())?;
     let count = batch.header().record_count();
-    for record in Records::new(&bytes, count) {
+    for record in Records::new(records, count) {
         let record = record.map_err(|error| error.to_string())?;
         let (offset, at) = (batch.offset_of(&record), batch.timestamp_of(&record));
         if at >= timestamp && within.contains(&offset) {

@@ -255,7 +255,10 @@ impl Writer {
             LogOp::Checkpoint { snapshot } => {
                 let Some(writing) = self.logs.get_mut(&partition) else { return };
                 let end = writing.end();
-                writing.resume.tell(end, snapshot);
+                let bytes = snapshot.len() as u64;
+                let before = writing.resume.tell(end, snapshot);
+                self.segments.told_bytes =
+                    (self.segments.told_bytes + bytes).saturating_sub(before);
                 self.segments.changed(partition);
                 Ok(())
             }

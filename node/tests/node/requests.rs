@@ -18,7 +18,7 @@ use quorate_net::kafka::messages::list_offsets::{ListOffsetsPartition, ListOffse
 use quorate_node::disk::memory::MemoryDisk;
 use quorate_node::node::{NodeError, RunningNode, run};
 
-async fn create(client: &Client, name: &str, partitions: i32, configs: &[(&str, &str)]) {
+pub(crate) async fn create(client: &Client, name: &str, partitions: i32, configs: &[(&str, &str)]) {
     let configs = configs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let topic = NewTopic {
         name: name.to_owned(),

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use quorate_core::batch::Batch;
 use quorate_core::id::{LeaderEpoch, Offset};
 use quorate_core::partition::interface::Flush;
 use quorate_core::time::Timestamp;
 use quorate_node::disk::memory::MemoryDisk;
 use quorate_node::disk::os::OsDisk;
 use quorate_node::disk::{Disk, Open};
-use quorate_node::storage::ReadError;
+use quorate_node::storage::{ReadError, Unpack, Unpacked};
 
 use crate::support::{Engine, config, partition};
 
@@ -111,6 +112,15 @@ async fn a_log_that_changes_its_mind_about_syncing_has_no_gap() {
     }
 }
 
+/// Looks into a batch without any bound.
+struct Plain;
+
+impl Unpack for Plain {
+    fn unpack<'a>(&'a self, batch: &'a Batch) -> Unpacked<'a> {
+        Box::pin(async { batch.uncompressed(usize::MAX).map_err(|error| error.to_string()) })
+    }
+}
+
 #[tokio::test]
 async fn offsets_are_found_by_time_in_every_segment() {
     for (disk, directory) in disks() {
@@ -130,7 +140,7 @@ async fn offsets_are_found_by_time_in_every_segment() {
         let ask = |time, start| {
             let reader = reader.clone();
             async move {
-                let found = reader.offset_for_timestamp(Timestamp(time), start, end).await;
+                let found = reader.offset_for_timestamp(Timestamp(time), start, end, &Plain).await;
                 found.expect("readable").map(|(offset, time, epoch)| {
                     assert_eq!(epoch, LeaderEpoch(3));
                     (offset.0, time.0)

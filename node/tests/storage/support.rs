@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use quorate_core::batch::{Batch, BatchBuilder, Codec, Levels};
 use quorate_core::id::{
     LeaderEpoch, NodeId, Offset, PartitionId, ProducerEpoch, ProducerId, TopicId, WriteId,
@@ -215,6 +216,11 @@ impl Engine {
     /// What a machine asks for when it closes.
     pub(crate) async fn checkpoint_log(&mut self, partition: PartitionId) -> WriteId {
         let snapshot = self.log(partition).state.to_snapshot();
+        self.send(partition, LogOp::Checkpoint { snapshot }).await
+    }
+
+    /// The same with a state of the caller's.
+    pub(crate) async fn tell(&mut self, partition: PartitionId, snapshot: Bytes) -> WriteId {
         self.send(partition, LogOp::Checkpoint { snapshot }).await
     }
 

@@ -1,9 +1,9 @@
-//! A disk that counts what is done with it, and can hold up the removal of files.
+//! A disk that counts what is done with it, and can hold up syncs and the removal of files.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use quorate_node::disk::memory::MemoryDisk;
@@ -18,6 +18,41 @@ pub(crate) struct Seen {
     pub(crate) handles_max: AtomicUsize,
     /// One permit for each file that may be removed.
     pub(crate) removals: Semaphore,
+    /// One permit for each sync of a segment, and of a file of the journal.
+    pub(crate) segment_syncs: Semaphore,
+    pub(crate) journal_syncs: Semaphore,
+    pub(crate) segment_syncs_fail: AtomicBool,
+    /// Snapshots that were opened to be written under their own name.
+    pub(crate) written_in_place: AtomicUsize,
+    /// There is no room for the file that tells the time.
+    pub(crate) clock_is_full: AtomicBool,
+}
+
+impl Seen {
+    async fn sync_may_go(&self, kind: Kind) -> io::Result<()> {
+        let gate = match kind {
+            Kind::Segment => &self.segment_syncs,
+            Kind::Journal => &self.journal_syncs,
+            Kind::Other => return Ok(()),
+        };
+        gate.acquire().await.map_err(io::Error::other)?.forget();
+        if kind == Kind::Segment && self.segment_syncs_fail.load(Ordering::SeqCst) {
+            return Err(io::Error::other("a sync that is to fail"));
+        }
+        Ok(())
+    }
+}
+
+/// Takes all permits away; says how many there were.
+pub(crate) fn hold(gate: &Semaphore) -> usize {
+    gate.forget_permits(gate.available_permits())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Segment,
+    Journal,
+    Other,
 }
 
 pub(crate) struct Watched {
@@ -32,10 +67,16 @@ impl Watched {
             handles: AtomicUsize::new(0),
             handles_max: AtomicUsize::new(0),
             removals: Semaphore::new(Semaphore::MAX_PERMITS),
+            segment_syncs: Semaphore::new(Semaphore::MAX_PERMITS),
+            journal_syncs: Semaphore::new(Semaphore::MAX_PERMITS),
+            segment_syncs_fail: AtomicBool::new(false),
+            written_in_place: AtomicUsize::new(0),
+            clock_is_full: AtomicBool::new(false),
         };
         Arc::new(Self { disk, seen: Arc::new(seen) })
     }
 
+    #[allow(dead_code, reason = "the tests of the node have no use for it")]
     pub(crate) fn files(&self) -> Vec<(PathBuf, u64)> {
         self.disk.files()
     }
@@ -44,12 +85,24 @@ impl Watched {
 impl Disk for Watched {
     fn open<'a>(&'a self, path: &'a Path, how: Open) -> Io<'a, Arc<dyn File>> {
         Box::pin(async move {
+            let ends = |end| path.to_string_lossy().ends_with(end);
+            if ends("/clock.new") && self.seen.clock_is_full.load(Ordering::SeqCst) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            if ends(".snapshot") && how != Open::Read {
+                self.seen.written_in_place.fetch_add(1, Ordering::SeqCst);
+            }
             let file = self.disk.open(path, how).await?;
             let handles = self.seen.handles.fetch_add(1, Ordering::SeqCst) + 1;
             self.seen.handles_max.fetch_max(handles, Ordering::SeqCst);
-            let is_segment = path.extension().is_some_and(|extension| extension == "segment");
+            let is = |wanted| path.extension().is_some_and(|extension| extension == wanted);
+            let kind = match () {
+                () if is("segment") => Kind::Segment,
+                () if is("journal") => Kind::Journal,
+                () => Kind::Other,
+            };
             let seen = Arc::clone(&self.seen);
-            Ok(Arc::new(WatchedFile { file, seen, is_segment }) as Arc<dyn File>)
+            Ok(Arc::new(WatchedFile { file, seen, kind }) as Arc<dyn File>)
         })
     }
 
@@ -93,7 +146,7 @@ impl Disk for Watched {
 struct WatchedFile {
     file: Arc<dyn File>,
     seen: Arc<Seen>,
-    is_segment: bool,
+    kind: Kind,
 }
 
 impl Drop for WatchedFile {
@@ -110,7 +163,7 @@ impl File for WatchedFile {
     fn read_at(&self, position: u64, bytes: usize) -> Io<'_, Bytes> {
         Box::pin(async move {
             let read = self.file.read_at(position, bytes).await?;
-            if self.is_segment {
+            if self.kind == Kind::Segment {
                 self.seen.segment_bytes_read.fetch_add(read.len() as u64, Ordering::SeqCst);
             }
             Ok(read)
@@ -130,6 +183,9 @@ impl File for WatchedFile {
     }
 
     fn sync(&self) -> Io<'_, ()> {
-        self.file.sync()
+        Box::pin(async move {
+            self.seen.sync_may_go(self.kind).await?;
+            self.file.sync().await
+        })
     }
 }

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use quorate_core::id::Offset;
 use quorate_node::disk::Disk;
 use quorate_node::disk::memory::MemoryDisk;
 use quorate_node::storage::{ReadError, StorageConfig};
 
 use crate::support::{Engine, config, partition};
-use crate::watched::Watched;
+use crate::watched::{Watched, hold};
 
 /// The first of a log.
 const SEGMENT: &str = "00000000000000000000.segment";
@@ -228,8 +229,7 @@ async fn writes_do_not_wait_for_files_to_be_unlinked() {
         engine.append(b, tag, 1, 300).await;
     }
     assert!(engine.settle(a).await && engine.settle(b).await);
-    let permits = watched.seen.removals.available_permits();
-    let held = watched.seen.removals.forget_permits(permits);
+    let held = hold(&watched.seen.removals);
     engine.delete_before(a, Offset(4)).await;
     assert!(engine.settle(a).await);
     // Checkpoints, syncs and appends go on, though not one file can be removed.
@@ -251,6 +251,44 @@ async fn writes_do_not_wait_for_files_to_be_unlinked() {
     assert_eq!(segments("02020202"), 0);
     assert_eq!(segments("01010101"), 1, "the lane keeps its order");
     engine.close().await;
+}
+
+/// The states that logs tell wait in memory: enough of them bring a checkpoint about.
+#[tokio::test]
+async fn states_that_are_told_do_not_gather_in_memory() {
+    let watched = Watched::new(disk());
+    let mut engine = Engine::open(watched.clone(), config("/data")).await.expect("opens");
+    for number in 1..=5 {
+        let log = partition(number);
+        engine.open_log(log).await.expect("new");
+        engine.append(log, 1, 1, 300).await;
+        engine.tell(log, Bytes::from(vec![0; 4 << 20])).await;
+        assert!(engine.settle(log).await);
+    }
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    let files = watched_files(&watched);
+    assert!(files.iter().any(|path| path.ends_with("snapshot")), "{files:?}");
+}
+
+/// A log may tell another state for the same offset: until the new one is whole, the old one is.
+#[tokio::test]
+async fn no_snapshot_is_written_over() {
+    let watched = Watched::new(disk());
+    let mut engine = Engine::open(watched.clone(), config("/data")).await.expect("opens");
+    let log = partition(1);
+    engine.open_log(log).await.expect("new");
+    engine.append(log, 1, 1, 300).await;
+    for _ in 0..2 {
+        engine.checkpoint_log(log).await;
+        assert!(engine.settle(log).await);
+        engine.storage.checkpoint().await.expect("a checkpoint");
+    }
+    let files = watched_files(&watched);
+    let snapshots = files.iter().filter(|path| path.ends_with("snapshot")).count();
+    assert_eq!((snapshots, watched.seen.written_in_place.load(Ordering::SeqCst)), (1, 0));
+    assert!(!files.iter().any(|path| path.ends_with(".new")), "{files:?}");
 }
 
 fn watched_files(watched: &Watched) -> Vec<String> {

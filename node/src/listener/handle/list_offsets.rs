@@ -50,7 +50,7 @@ pub(crate) async fn list_offsets(
         let found = node.catalog.topic_named(&topic.name);
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for asked in topic.partitions {
-            let row = match one(found.as_deref(), version, committed, &asked).await {
+            let row = match one(node, found.as_deref(), version, committed, &asked).await {
                 Ok(found) => success(&asked, found),
                 Err(code) => ListOffsetsPartitionResponse {
                     partition_index: asked.partition_index,
@@ -79,6 +79,7 @@ fn success(asked: &ListOffsetsPartition, found: Found) -> ListOffsetsPartitionRe
 }
 
 async fn one(
+    node: &Node,
     topic: Option<&Topic>,
     version: i16,
     committed: bool,
@@ -109,10 +110,11 @@ async fn one(
         LATEST => at(end),
         EARLIEST | EARLIEST_LOCAL | EARLIEST_PENDING => at(view.log_start),
         LATEST_TIERED => Ok(None),
-        LARGEST_TIMESTAMP => largest(log, view.log_start, end, view.max_timestamp).await,
+        LARGEST_TIMESTAMP => largest(node, log, view.log_start, end, view.max_timestamp).await,
         timestamp => {
             let timestamp = Timestamp(timestamp);
-            let found = log.reader.offset_for_timestamp(timestamp, view.log_start, end).await;
+            let (start, unpack) = (view.log_start, &node.unpacking);
+            let found = log.reader.offset_for_timestamp(timestamp, start, end, unpack).await;
             found.map_err(|error| refuse(&error)).and_then(settled)
         }
     }
@@ -122,13 +124,15 @@ async fn one(
 /// largest ever appended may be deleted by now, or not committed yet; then the question whether
 /// there is a record at or after some time is asked by halves.
 async fn largest(
+    node: &Node,
     log: &LogHandle,
     start: Offset,
     end: Offset,
     ever: Timestamp,
 ) -> Result<Found, Code> {
     let find = async |timestamp: i64| {
-        let found = log.reader.offset_for_timestamp(Timestamp(timestamp), start, end).await;
+        let (timestamp, unpack) = (Timestamp(timestamp), &node.unpacking);
+        let found = log.reader.offset_for_timestamp(timestamp, start, end, unpack).await;
         found.map_err(|error| refuse(&error))
     };
     let Some(mut best) = find(Timestamp::NONE.0).await? else { return Ok(None) };

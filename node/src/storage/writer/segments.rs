@@ -108,11 +108,20 @@ pub(in crate::storage) struct Segments {
     pub(in crate::storage) leaving: Vec<Leaving>,
     /// Somebody asked for a checkpoint.
     pub(in crate::storage) wanted: bool,
+    /// Bytes of states that logs told and that no checkpoint has taken up.
+    pub(in crate::storage) told_bytes: u64,
 }
 
 impl Segments {
     pub(in crate::storage) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, dirty: Dirty::default(), syncing: None, leaving: Vec::new(), wanted: false }
+        Self {
+            shared,
+            dirty: Dirty::default(),
+            syncing: None,
+            leaving: Vec::new(),
+            wanted: false,
+            told_bytes: 0,
+        }
     }
 
     /// Whether so many files are unsynced that a checkpoint must come first.
@@ -122,7 +131,7 @@ impl Segments {
 
     pub(in crate::storage) fn is_full_with(&self, more: usize) -> bool {
         self.dirty.files.len() + more >= self.shared.config.open_files_max / 4
-            || self.dirty.sides.bytes() >= SIDE_BYTES_MAX
+            || self.dirty.sides.bytes() + self.told_bytes >= SIDE_BYTES_MAX
     }
 
     pub(in crate::storage) fn is_due(&self) -> bool {

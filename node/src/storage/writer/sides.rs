@@ -80,14 +80,17 @@ pub(in crate::storage) async fn write_side(
     at: u64,
     bytes: Bytes,
 ) -> io::Result<()> {
-    let file = match disk.open(path, Open::Create).await {
+    // What replaces a whole file goes beside it first: a power loss leaves one of the two.
+    let fresh = path.with_added_extension("new");
+    let name = if at == 0 { &fresh } else { path };
+    let file = match disk.open(name, Open::Create).await {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            disk.open(path, Open::Write).await?
+            disk.open(name, Open::Write).await?
         }
         // Of a log whose first segment holds nothing yet.
         Err(error) if error.kind() == ErrorKind::NotFound => {
             disk.make_directory(path.parent().unwrap_or(path)).await?;
-            disk.open(path, Open::Create).await?
+            disk.open(name, Open::Create).await?
         }
         opened => opened?,
     };
@@ -96,7 +99,11 @@ pub(in crate::storage) async fn write_side(
     if file.len() > end {
         file.set_len(end).await?;
     }
-    file.sync().await
+    file.sync().await?;
+    if at == 0 {
+        disk.rename(&fresh, path).await?;
+    }
+    Ok(())
 }
 
 /// From where the next start of a log reads on, as far as the writer has brought it.
@@ -120,8 +127,10 @@ struct IndexFile {
 }
 
 impl Resume {
-    pub(in crate::storage) fn tell(&mut self, end: Offset, snapshot: Bytes) {
-        self.newest = Some((end, snapshot));
+    /// Returns the bytes of the state that this one takes the place of.
+    pub(in crate::storage) fn tell(&mut self, end: Offset, snapshot: Bytes) -> u64 {
+        let before = self.newest.replace((end, snapshot));
+        before.map_or(0, |(_, snapshot)| snapshot.len() as u64)
     }
 
     /// What is missing in the index file of the active segment is to be written.
