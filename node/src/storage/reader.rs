@@ -180,7 +180,7 @@ impl LogReader {
         unpack: &dyn Unpack,
     ) -> Result<Option<(Offset, Timestamp, LeaderEpoch)>, ReadError> {
         let cuts = self.log.state().cuts;
-        let found = self.offset_for_timestamp_now(timestamp, start, end).await;
+        let found = self.offset_for_timestamp_now(timestamp, start, end, unpack).await;
         self.unless_cut(cuts, None, found)
     }
 
@@ -207,6 +207,7 @@ impl LogReader {
         timestamp: Timestamp,
         start: Offset,
         end: Offset,
+        unpack: &dyn Unpack,
     ) -> Result<Option<(Offset, Timestamp, LeaderEpoch)>, ReadError> {
         let mut next = start.max(self.log.state().start);
         while next < end
