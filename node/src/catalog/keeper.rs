@@ -255,6 +255,8 @@ impl Keeper {
             }
             topics.push(topic);
         }
+        let shards: BTreeSet<usize> =
+            opening.iter().map(|opening| self.shard_of(opening.partition)).collect();
         let opening: Vec<_> = opening.into_iter().map(|opening| self.open(opening)).collect();
         let mut opening = stream::iter(opening).buffer_unordered(OPENING_MAX);
         while let Some(opened) = opening.next().await {
@@ -262,7 +264,15 @@ impl Keeper {
             topics[topic].partitions[index].log = log;
         }
         drop(opening);
+        // What can be read of them is published before anybody can look.
+        for shard in shards {
+            self.shards[shard].barrier().await?;
+        }
         Ok(topics)
+    }
+
+    fn shard_of(&self, partition: PartitionId) -> usize {
+        shard_of(partition, self.shards.len())
     }
 
     /// What has changed for the replicas that were open before.
@@ -302,7 +312,7 @@ impl Keeper {
             Err(LogError::Storage(error)) => return Err(error.into()),
         };
         let role = if topic.name == OFFSETS_TOPIC { Role::Offsets } else { Role::Data };
-        let shard = self.shards[shard_of(partition, self.shards.len())].clone();
+        let shard = self.shards[self.shard_of(partition)].clone();
         let range = (recovered.log_start, recovered.end);
         let log = Arc::new(LogHandle::new(partition, shard, reader, range));
         let config =
