@@ -27,6 +27,25 @@ fn largest_segment(data: &Path) -> PathBuf {
     segments.max_by_key(batches).expect("a segment")
 }
 
+/// The metadata log is told by operations, and knows the topics' records.
+fn metadata_is_shown(data: &Path) {
+    let log = data.join("logs/00000000-0000-0000-0000-000000000001-0");
+    let segment = log.join("00000000000000000000.segment");
+    let name = segment.to_str().unwrap();
+    let shown = run(&["log", "inspect", name]);
+    assert_eq!(shown.exit, 0, "{}", shown.err);
+    for word in ["hard-state", "append", "a leader begins", "voters 1/", "TopicCreated"] {
+        assert!(shown.out.contains(word), "{word} is not in\n{}", shown.out);
+    }
+    let shown = run(&["log", "inspect", name, "--records", "--json"]);
+    let operations: Value = serde_json::from_str(&shown.out).unwrap();
+    let operations = operations.as_array().unwrap();
+    let created = operations.iter().find(|shown| shown["holds"]["TopicCreated"] == 1).unwrap();
+    assert_eq!(created["operation"], "append");
+    let records = created["records"].as_array().unwrap();
+    assert!(records.iter().any(|record| record["TopicCreated"]["name"] == "orders"), "{created}");
+}
+
 #[test]
 fn a_damaged_byte_is_found() {
     let folder = tempfile::tempdir().unwrap();
@@ -51,6 +70,7 @@ fn a_damaged_byte_is_found() {
     assert_eq!(first["contents"][0]["payload"], "value 0");
     let table = run(&["log", "inspect", name]);
     assert!(table.out.starts_with("POSITION"), "{}", table.out);
+    metadata_is_shown(data);
 
     let mut bytes = fs::read(&segment).unwrap();
     bytes[200] ^= 1;

@@ -1,6 +1,7 @@
 //! `quorate log`: what stands in a segment, and whether a data directory is whole. It reads the
 //! files itself, so it works where a node does not start.
 
+mod operations;
 mod walk;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use quorate_core::segment::{FileKind, directory_name, parse_directory_name, pars
 use quorate_net::client::records_of;
 use serde::Serialize;
 
+use self::operations::{Operation, each_record, operations};
 use self::walk::{Ending, walk};
 use super::Context;
 use crate::args::LogCommand;
@@ -117,6 +119,9 @@ fn inspect(context: &Context, file: &Path, with_records: bool) -> Result<(), Fai
         .and_then(|path| path.parent().and_then(name))
         .and_then(|name| parse_directory_name(&name))
         .unwrap_or_default();
+    if partition == PartitionId::METADATA {
+        return inspect_metadata(context, file, base, with_records);
+    }
     let mut shown = Vec::new();
     let mut broken: Option<Failure> = None;
     let ending = walk(file, partition, base, 0, |position, frame, header, bytes| {
@@ -137,11 +142,56 @@ fn inspect(context: &Context, file: &Path, with_records: bool) -> Result<(), Fai
         let sentence = ending.sentence();
         context.output.note(&context.output.notes.dim(&sentence));
     }
+    judge(file, &ending, broken)
+}
+
+fn judge(file: &Path, ending: &Ending, broken: Option<Failure>) -> Result<(), Failure> {
     match (ending, broken) {
         (Ending::Untouched { .. }, None) => Ok(()),
         (_, Some(failure)) => Err(failure),
         (ending, None) => Err(Failure::new(format!("{}: {}", file.display(), ending.sentence()))),
     }
+}
+
+/// The metadata log holds what the quorum wrote down: a line an operation.
+fn inspect_metadata(
+    context: &Context,
+    file: &Path,
+    base: Offset,
+    with_records: bool,
+) -> Result<(), Failure> {
+    let mut shown: Vec<Operation> = Vec::new();
+    let mut broken: Option<Failure> = None;
+    let ending = walk(file, PartitionId::METADATA, base, 0, |position, _, _, bytes| {
+        let Ok(Some(frame)) = Frame::decode(bytes) else { return };
+        match operations(position, &frame.batch) {
+            Ok(read) => shown.extend(read),
+            Err(why) => {
+                let failure = format!("{}: at byte {position}: {why}", file.display());
+                broken = broken.take().or_else(|| Some(Failure::new(failure)));
+            }
+        }
+    })
+    .map_err(cannot_read(file))?;
+    if !with_records {
+        shown.iter_mut().for_each(|operation| operation.records.clear());
+    }
+    let output = context.output;
+    if output.json {
+        output.json(&shown)?;
+    } else {
+        output.note("the metadata log: what the quorum wrote down");
+        let mut table = Table::new(&Operation::HEADINGS);
+        for operation in &shown {
+            operation.row(&mut table);
+        }
+        output.table(&table)?;
+        for record in shown.iter().flat_map(|operation| &operation.records) {
+            output.line(&format!("  {record:?}"))?;
+        }
+        output.note(&output.notes.dim(&ending.sentence()));
+    }
+    judge(file, &ending, broken)
 }
 
 /// The records of the frame that `bytes` begin with.
@@ -258,13 +308,11 @@ fn topic_names(log: &Path) -> BTreeMap<TopicId, String> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let Some((base, FileKind::Segment)) = parse_file_name(&name) else { continue };
         let walked = walk(&path, PartitionId::METADATA, base, 0, |_, _, _, bytes| {
-            let Ok(Some(frame)) = Frame::decode(bytes) else { return };
-            let records = records_of(&frame.batch, Offset::ZERO).unwrap_or_default();
-            for value in records.iter().filter_map(|record| record.value.as_ref()) {
-                if let Ok(Record::TopicCreated { topic, name, .. }) = Record::decode(value) {
+            each_record(bytes, |record| {
+                if let Record::TopicCreated { topic, name, .. } = record {
                     names.insert(topic, name);
                 }
-            }
+            });
         });
         tracing::debug!(?walked, "looked for names");
     }

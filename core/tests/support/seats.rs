@@ -195,7 +195,7 @@ impl Seats {
         nodes.min()
     }
 
-    /// Ticks whoever is first to want it until `until`, and says who; `None` when the time is there.
+    /// Ticks whoever is first to want it before `until`; `None` once that time has come.
     pub(crate) fn tick(&mut self, until: Duration) -> Option<(NodeId, Vec<Effect>)> {
         let Some((at, id)) = self.deadline().filter(|(at, _)| *at <= until) else {
             self.time = until;
