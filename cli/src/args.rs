@@ -385,8 +385,11 @@ pub(crate) enum LogCommand {
         #[arg(long)]
         records: bool,
     },
-    /// Check every checksum of a stopped node's data directory
-    Verify { directory: PathBuf },
+    /// Check every checksum of a stopped node's data directory; of several, that they hold the same
+    Verify {
+        #[arg(required = true)]
+        directories: Vec<PathBuf>,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -80,3 +80,46 @@ fn a_damaged_byte_is_found() {
     assert!(verified.out.contains("damaged at byte 0"), "{}", verified.out);
     assert!(verified.err.contains("1 of"), "{}", verified.err);
 }
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let (path, target) = (entry.as_ref().unwrap().path(), to.join(entry.unwrap().file_name()));
+        if path.is_dir() {
+            copy(&path, &target);
+        } else {
+            fs::copy(&path, &target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn copies_are_the_same_as_far_as_both_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+    let produce = |data: &Path, values: std::ops::Range<u32>| {
+        let node = Node::on_disk(data);
+        let input: String = values.map(|number| format!("value {number}\n")).collect();
+        node.ok_with(&input, &["produce", "orders"]);
+        assert_eq!(node.stop().0, 0);
+    };
+    let verify = || {
+        let (one, other) = (one.to_str().unwrap(), other.to_str().unwrap());
+        let verified = run(&["log", "verify", "--json", one, other]);
+        let report: Value = serde_json::from_str(&verified.out).unwrap();
+        let compared = report["compared"].as_array().unwrap();
+        let orders = compared.iter().find(|log| log["topic"] == "orders").cloned().unwrap();
+        (verified.exit, orders)
+    };
+    produce(&one, 0..100);
+    copy(&one, &other);
+    let (exit, orders) = verify();
+    assert_eq!((exit, &orders["to"], &orders["ahead"]), (0, &Value::from(100), &Value::from(0)));
+    produce(&one, 100..110);
+    let (exit, orders) = verify();
+    assert_eq!((exit, &orders["to"], &orders["ahead"]), (0, &Value::from(100), &Value::from(10)));
+    produce(&other, 200..205);
+    let (exit, orders) = verify();
+    assert_eq!((exit, &orders["same"]), (1, &Value::from(false)));
+    assert!(orders["found"].as_str().unwrap().ends_with("differ at offset 100"), "{orders}");
+}

@@ -116,8 +116,8 @@ settings! {
         data: PathBuf = PathBuf::from("./quorate-data");
         /// `region/zone`; told to clients as the rack.
         rack: Option<String> = None;
-        /// What the node does: `broker` (keeps partitions), `controller` (may vote on the metadata),
-        /// or both.
+        /// What the node does: `broker` (keeps partitions), `controller` (may vote on the
+        /// metadata), or both.
         roles: NodeRoles = NodeRoles::BOTH;
         /// A node of a cluster that the controller has not heard of for so long is fenced, and its
         /// leaderships move (`broker.session.timeout.ms`). The same on all nodes.
@@ -168,8 +168,8 @@ settings! {
 
     /// Who votes on the metadata.
     quorum: QuorumSettings {
-        /// The nodes that found the cluster and vote on its metadata, `id@host:port` each, where the
-        /// port is their `network.peer_listen`; the same on all nodes. Empty: this node alone.
+        /// The nodes that found the cluster and vote on its metadata, `id@host:port` each, where
+        /// the port is their `network.peer_listen`; the same on all nodes. Empty: this node alone.
         voters: Voters = Voters::default();
         /// Voters that hear no leader for so long, and up to twice as long, elect another
         /// (`controller.quorum.election.timeout.ms`). The same on all nodes.

@@ -1,6 +1,7 @@
 //! `quorate log`: what stands in a segment, and whether a data directory is whole. It reads the
 //! files itself, so it works where a node does not start.
 
+mod compare;
 mod operations;
 mod walk;
 
@@ -18,6 +19,7 @@ use quorate_core::segment::{FileKind, directory_name, parse_directory_name, pars
 use quorate_net::client::records_of;
 use serde::Serialize;
 
+use self::compare::{Batches, Compared, compare, fingerprint};
 use self::operations::{Operation, each_record, operations};
 use self::walk::{Ending, walk};
 use super::Context;
@@ -29,7 +31,7 @@ use crate::output::table::Table;
 pub(crate) async fn run(context: &Context, command: LogCommand) -> Result<(), Failure> {
     match command {
         LogCommand::Inspect { file, records } => inspect(context, &file, records),
-        LogCommand::Verify { directory } => verify(context, &directory),
+        LogCommand::Verify { directories } => verify_all(context, &directories),
     }
 }
 
@@ -250,7 +252,95 @@ struct Verified {
     found: Option<String>,
 }
 
-fn verify(context: &Context, directory: &Path) -> Result<(), Failure> {
+/// What `--json` prints of several directories.
+#[derive(Serialize)]
+struct Report {
+    directories: Vec<Checked>,
+    compared: Vec<Compared>,
+}
+
+#[derive(Serialize)]
+struct Checked {
+    directory: PathBuf,
+    logs: Vec<Verified>,
+    #[serde(skip)]
+    batches: BTreeMap<PartitionId, Batches>,
+    #[serde(skip)]
+    names: BTreeMap<TopicId, String>,
+}
+
+fn verify_all(context: &Context, directories: &[PathBuf]) -> Result<(), Failure> {
+    let mut checked = Vec::new();
+    for directory in directories {
+        checked.push(check(directory)?);
+    }
+    let held = checked
+        .iter_mut()
+        .map(|checked| (checked.directory.clone(), std::mem::take(&mut checked.batches)));
+    let mut compared = compare(&held.collect::<Vec<_>>());
+    for log in &mut compared {
+        let mut names = checked.iter().flat_map(|checked| &checked.names);
+        let name = names.find(|(id, _)| id.to_string() == log.topic_id);
+        log.topic = name.map(|(_, name)| name.clone());
+    }
+    let rotten = checked.iter().flat_map(|checked| &checked.logs).filter(|log| !log.whole).count();
+    let of = checked.iter().map(|checked| checked.logs.len()).sum::<usize>();
+    let differ = compared.iter().filter(|log| !log.same).count();
+    if let [checked] = &checked[..] {
+        print_verified(context, &checked.logs)?;
+    } else if context.output.json {
+        context.output.json(&Report { directories: checked, compared })?;
+    } else {
+        for Checked { directory, logs, .. } in &checked {
+            context.output.note(&directory.display().to_string());
+            print_verified(context, logs)?;
+        }
+        print_compared(context, &compared)?;
+    }
+    let failed = |sentence| Failure { exit: FAILED, ..Failure::new(sentence) };
+    match (rotten, differ) {
+        (0, 0) => Ok(()),
+        (0, count) => Err(failed(format!("{count} logs are not the same everywhere"))),
+        (count, _) => Err(failed(format!("{count} of {of} logs are damaged"))
+            .hint("a node keeps them offline rather than serve or cut them")),
+    }
+}
+
+fn print_verified(context: &Context, verified: &[Verified]) -> Result<(), Failure> {
+    if context.output.json {
+        return context.output.json(&verified);
+    }
+    let mut table = Table::new(&["TOPIC", "PARTITION", "SEGMENTS", "RECORDS", "SIZE", "FOUND"]);
+    for log in verified {
+        table.row([
+            log.topic.clone().unwrap_or_else(|| log.topic_id.clone()),
+            log.partition.to_string(),
+            log.segments.to_string(),
+            log.records.to_string(),
+            human::bytes(log.bytes),
+            log.found.clone().unwrap_or_else(|| "whole".to_owned()),
+        ]);
+    }
+    context.output.table(&table)
+}
+
+fn print_compared(context: &Context, compared: &[Compared]) -> Result<(), Failure> {
+    let mut table = Table::new(&["TOPIC", "PARTITION", "COPIES", "FROM", "TO", "AHEAD", "FOUND"]);
+    for log in compared {
+        table.row([
+            log.topic.clone().unwrap_or_else(|| log.topic_id.clone()),
+            log.partition.to_string(),
+            log.copies.to_string(),
+            log.from.to_string(),
+            log.to.to_string(),
+            log.ahead.to_string(),
+            log.found.clone().unwrap_or_else(|| "the same".to_owned()),
+        ]);
+    }
+    context.output.table(&table)
+}
+
+fn check(directory: &Path) -> Result<Checked, Failure> {
     let logs = directory.join("logs");
     if !logs.is_dir() {
         let failure = Failure::usage(format!("{} is no data directory", directory.display()));
@@ -260,44 +350,23 @@ fn verify(context: &Context, directory: &Path) -> Result<(), Failure> {
     }
     let durable = durable_bytes(directory)?;
     let names = topic_names(&logs.join(directory_name(PartitionId::METADATA)));
-    let mut verified = Vec::new();
+    let mut checked = Checked {
+        directory: directory.to_path_buf(),
+        logs: Vec::new(),
+        batches: BTreeMap::new(),
+        names,
+    };
     for log in sorted(&logs)? {
         let name = log.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if let Some(partition) = parse_directory_name(&name) {
-            let mut found = verify_log(&log, partition, durable.get(&partition).copied())?;
-            found.topic = names.get(&partition.topic).cloned();
-            verified.push(found);
+            let mark = durable.get(&partition).copied();
+            let (mut found, batches) = verify_log(&log, partition, mark)?;
+            found.topic = checked.names.get(&partition.topic).cloned();
+            checked.logs.push(found);
+            checked.batches.insert(partition, batches);
         }
     }
-    let rotten = verified.iter().filter(|log| !log.whole).count();
-    if context.output.json {
-        context.output.json(&verified)?;
-    } else {
-        let headings = ["TOPIC", "PARTITION", "SEGMENTS", "RECORDS", "SIZE", "FOUND"];
-        let mut table = Table::new(&headings);
-        for log in &verified {
-            table.row([
-                log.topic.clone().unwrap_or_else(|| log.topic_id.clone()),
-                log.partition.to_string(),
-                log.segments.to_string(),
-                log.records.to_string(),
-                human::bytes(log.bytes),
-                log.found.clone().unwrap_or_else(|| "whole".to_owned()),
-            ]);
-        }
-        context.output.table(&table)?;
-    }
-    match rotten {
-        0 => Ok(()),
-        count => {
-            let of = verified.len();
-            let failure = Failure {
-                exit: FAILED,
-                ..Failure::new(format!("{count} of {of} logs are damaged"))
-            };
-            Err(failure.hint("a node keeps them offline rather than serve or cut them"))
-        }
-    }
+    Ok(checked)
 }
 
 /// The names that topics were given, as far as the metadata log can be read; names are a courtesy
@@ -347,7 +416,8 @@ fn verify_log(
     log: &Path,
     partition: PartitionId,
     mark: Option<(Offset, u64)>,
-) -> Result<Verified, Failure> {
+) -> Result<(Verified, Batches), Failure> {
+    let mut batches = Batches::new();
     let mut verified = Verified {
         topic: None,
         topic_id: partition.topic.to_string(),
@@ -368,7 +438,10 @@ fn verify_log(
             Some((segment, bytes)) if segment == base => bytes,
             _ => 0,
         };
-        let ending = walk(&path, partition, base, durable, |_, frame, header, _| {
+        let ending = walk(&path, partition, base, durable, |_, frame, header, bytes| {
+            let frame_bytes = usize::try_from(frame.frame_bytes()).unwrap_or(usize::MAX);
+            let print = fingerprint(&bytes[..frame_bytes.min(bytes.len())]);
+            batches.push((header.base_offset(), header.next_offset(), print));
             verified.batches += 1;
             verified.records += i64::from(header.record_count());
             verified.bytes += frame.frame_bytes();
@@ -384,5 +457,5 @@ fn verify_log(
             verified.found.get_or_insert_with(|| format!("{name}: {}", ending.sentence()));
         }
     }
-    Ok(verified)
+    Ok((verified, batches))
 }
