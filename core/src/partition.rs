@@ -211,6 +211,11 @@ impl Replica {
         self.refuse_waiting(Refusal::NotLeader, effects);
     }
 
+    /// The controller's last word.
+    pub fn assignment(&self) -> &Assignment {
+        &self.assignment
+    }
+
     pub fn leader_epoch(&self) -> LeaderEpoch {
         self.assignment.leader_epoch
     }

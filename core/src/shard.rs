@@ -143,6 +143,15 @@ impl Shard {
         }
     }
 
+    fn on_connected(&mut self, peer: NodeId) {
+        for (&partition, slot) in &self.partitions {
+            if slot.replica.assignment().replicas.contains(&peer) {
+                let input = partition::interface::Input::Connected { peer };
+                self.work.push_back(Work::Partition(partition, input));
+            }
+        }
+    }
+
     fn on_drop(&mut self, partition: PartitionId, effects: &mut Vec<Effect>) {
         let Some(slot) = self.partitions.remove(&partition) else {
             return;
@@ -241,6 +250,7 @@ impl Machine for Shard {
                 self.work.push_back(Work::Group(coordinator, input));
             }
             Input::Registered { node_epoch } => self.on_registered(node_epoch),
+            Input::Connected { peer } => self.on_connected(peer),
             Input::Tick => self.on_tick(now),
         }
         while let Some(work) = self.work.pop_front() {

@@ -4,13 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use quorate_core::controller::interface::{Input, Outcome, Problem, ProblemKind};
-use quorate_core::id::RequestId;
+use quorate_core::id::{NodeId, RequestId};
 use quorate_core::shard::interface::{Input as ShardInput, Outcome as ShardOutcome};
 use quorate_core::time::Instant;
 use quorate_net::clock::Clock;
 
 use crate::driver::ask::{ShardClient, Stopped, Withdrawal};
+use crate::peers::{NoAnswer, Peers};
+use crate::quorum_cell::QuorumCell;
 
 /// The wait before asking again doubles from here,
 const AGAIN_MIN: Duration = Duration::from_millis(2);
@@ -21,24 +24,47 @@ const AGAIN_MAX: Duration = Duration::from_millis(200);
 /// request 30 seconds.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
+/// A request that may not be repeated is given at least so long.
+const ATTEMPT_MIN: Duration = Duration::from_secs(5);
+/// One that may be is asked again after so long.
+const ATTEMPT_MAX: Duration = Duration::from_secs(1);
+
 /// Asks the controller. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct ControllerClient {
+    node: NodeId,
     here: ShardClient,
+    quorum: Arc<QuorumCell>,
+    peers: Peers,
     clock: Arc<dyn Clock>,
 }
 
+/// What came of asking once.
+enum Asked {
+    Answered(Outcome),
+    /// Nothing was done.
+    Nobody,
+    /// It may have been done.
+    Unknown,
+}
+
 impl ControllerClient {
-    /// `here` is the shard where this node's controller would be.
-    pub(crate) fn new(here: ShardClient, clock: Arc<dyn Clock>) -> Self {
-        Self { here, clock }
+    /// `here` is the shard where node `node`'s own controller would be.
+    pub(crate) fn new(
+        node: NodeId,
+        here: ShardClient,
+        quorum: Arc<QuorumCell>,
+        peers: Peers,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { node, here, quorum, peers, clock }
     }
 
-    /// Asks until there is an answer other than that there is no controller, or until `until`; once
-    /// at least. A request that may have been carried out is repeated only if that does no harm
-    /// (`Input::is_repeatable`); otherwise, and at the end, the answer is a refusal of the kind
-    /// `NotAvailable` or `Loading`. What was decided stands in the log when it is answered; this
-    /// node may not have applied it yet.
+    /// Asks whoever leads until there is an answer other than that nobody does, or until `until`;
+    /// once at least. A request that may have been carried out is repeated only if that does no
+    /// harm (`Input::is_repeatable`); otherwise, and at the end, the answer is a refusal of the
+    /// kind `NotAvailable` or `Loading`. What was decided stands in the log when it is answered;
+    /// this node may not have applied it yet.
     ///
     /// # Errors
     ///
@@ -48,30 +74,87 @@ impl ControllerClient {
         until: Instant,
         input: impl Fn(RequestId) -> Input,
     ) -> Result<Outcome, Stopped> {
+        let is_repeatable = input(RequestId(0)).is_repeatable();
         let mut wait = AGAIN_MIN;
         loop {
-            let input = |request| input(request);
-            let is_repeatable = input(RequestId(0)).is_repeatable();
-            let outcome = self.ask_here(input).await?;
-            let is_again = match &outcome {
-                Outcome::Refused(Problem { kind: ProblemKind::Loading, .. }) => true,
-                Outcome::Refused(Problem { kind: ProblemKind::NotAvailable, .. }) => is_repeatable,
-                _ => false,
+            let refused = match self.ask_once(until, is_repeatable, &input).await? {
+                Asked::Answered(Outcome::Refused(problem)) => match problem.kind {
+                    ProblemKind::Loading => Outcome::Refused(problem),
+                    ProblemKind::NotAvailable if is_repeatable => Outcome::Refused(problem),
+                    _ => return Ok(Outcome::Refused(problem)),
+                },
+                Asked::Answered(outcome) => return Ok(outcome),
+                Asked::Nobody => not_available("no node leads the cluster at the moment"),
+                Asked::Unknown if is_repeatable => not_available("the controller did not answer"),
+                Asked::Unknown => {
+                    return Ok(not_available(
+                        "the controller did not answer in time: what was asked may be done, or not",
+                    ));
+                }
             };
             let next = self.clock.now().monotonic + wait;
-            if !is_again || next > until {
-                return Ok(outcome);
+            if next > until {
+                return Ok(refused);
             }
-            self.clock.sleep_until(next).await;
+            self.pause(next).await?;
             wait = (wait * 2).min(AGAIN_MAX);
         }
     }
 
-    async fn ask_here(&self, input: impl Fn(RequestId) -> Input) -> Result<Outcome, Stopped> {
+    /// Until `next`, or until somebody else leads.
+    async fn pause(&self, next: Instant) -> Result<(), Stopped> {
+        let before = self.quorum.state();
+        let changed = self
+            .quorum
+            .until(|state| (state != before && state.leader(self.node).is_some()).then_some(()));
+        let _ = select(Box::pin(changed), self.clock.sleep_until(next)).await;
+        if self.here.is_stopped() { Err(Stopped) } else { Ok(()) }
+    }
+
+    async fn ask_once(
+        &self,
+        until: Instant,
+        is_repeatable: bool,
+        input: &impl Fn(RequestId) -> Input,
+    ) -> Result<Asked, Stopped> {
+        let now = self.clock.now().monotonic;
+        let ends = if is_repeatable {
+            until.min(now + ATTEMPT_MAX).max(now + AGAIN_MAX)
+        } else {
+            until.max(now + ATTEMPT_MIN)
+        };
+        match self.quorum.state().leader(self.node) {
+            None => Ok(Asked::Nobody),
+            Some(leader) if leader == self.node => {
+                match select(Box::pin(self.ask_here(input)), self.clock.sleep_until(ends)).await {
+                    Either::Left((outcome, _)) => Ok(Asked::Answered(outcome?)),
+                    Either::Right(_) => Ok(Asked::Unknown),
+                }
+            }
+            Some(leader) => {
+                let input = input(RequestId(0));
+                let asked = Box::pin(self.peers.ask(leader, &input));
+                match select(asked, self.clock.sleep_until(ends)).await {
+                    Either::Left((Ok(outcome), _)) => Ok(Asked::Answered(outcome)),
+                    Either::Left((Err(NoAnswer::NotAsked), _)) => Ok(Asked::Nobody),
+                    Either::Left((Err(NoAnswer::Unknown), _)) | Either::Right(_) => {
+                        Ok(Asked::Unknown)
+                    }
+                }
+            }
+        }
+    }
+
+    async fn ask_here(&self, input: &impl Fn(RequestId) -> Input) -> Result<Outcome, Stopped> {
         let input = |request| ShardInput::Controller(input(request));
         match self.here.ask(Withdrawal::Controller, input).await?.await? {
             ShardOutcome::Controller(outcome) => Ok(outcome),
             other => unreachable!("the controller answers as itself, not with {other:?}"),
         }
     }
+}
+
+fn not_available(message: &str) -> Outcome {
+    let kind = ProblemKind::NotAvailable;
+    Outcome::Refused(Problem { kind, message: message.to_owned() })
 }

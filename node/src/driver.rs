@@ -2,6 +2,7 @@
 //! without waiting, and does what the steps asked for.
 
 pub(crate) mod ask;
+mod catch_up;
 pub(crate) mod lane;
 mod replay;
 mod replies;
@@ -10,9 +11,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use quorate_core::batch::Batch;
-use quorate_core::id::{PartitionId, RequestId};
+use quorate_core::id::{NodeId, Offset, PartitionId, RequestId};
 use quorate_core::machine::Machine;
 use quorate_core::partition;
+use quorate_core::partition::interface::Message;
 use quorate_core::shard::Shard;
 use quorate_core::shard::interface::{Effect, Input, Open, Outcome};
 use quorate_core::time::Now;
@@ -20,13 +22,16 @@ use quorate_net::clock::{Clock, Sleep};
 use tokio::sync::{mpsc, oneshot};
 
 use self::ask::ShardClient;
+use self::catch_up::{Unread, Wanted};
 use self::lane::{Completion, Lane};
 use self::replay::Replay;
 use self::replies::Replies;
 use crate::catalog::log::LogHandle;
 use crate::catalog::news::News;
 use crate::halt::Halt;
+use crate::membership::proposals::{Proposals, Wish};
 use crate::metrics::Metrics;
+use crate::peers::Peers;
 use crate::quorum_cell::QuorumCell;
 use crate::storage::{WriteQueue, WriteRequest};
 use crate::witness::Witness;
@@ -76,12 +81,18 @@ pub(crate) struct Surroundings {
     /// Where what the metadata says goes.
     pub(crate) news: Arc<News>,
     pub(crate) quorum: Arc<QuorumCell>,
+    /// The way to other nodes.
+    pub(crate) peers: Peers,
+    /// Where what leaders wish of the replicas in sync goes.
+    pub(crate) proposals: Proposals,
     pub(crate) halt: Arc<Halt>,
     pub(crate) metrics: Arc<Metrics>,
     /// Whoever watches, in simulation.
     pub(crate) witness: Option<Arc<dyn Witness>>,
     /// Commands taken in one go.
     pub(crate) batch_max: usize,
+    /// Reads at one time for followers that are far behind.
+    pub(crate) catch_up_max: usize,
 }
 
 pub(crate) struct Driver {
@@ -97,6 +108,11 @@ pub(crate) struct Driver {
     /// Requests of this round that get their answer at once or never.
     silent: Vec<RequestId>,
     passed: Vec<oneshot::Sender<()>>,
+    /// What this round has for replicas on other nodes, and what its leaders wish.
+    sent: Vec<(NodeId, PartitionId, Message)>,
+    wishes: Vec<Wish>,
+    reads: mpsc::Sender<Wanted>,
+    unread: Unread,
     effects: Vec<Effect>,
     completions: Vec<Completion>,
     timer: Option<(quorate_core::time::Instant, Sleep)>,
@@ -107,6 +123,7 @@ pub(crate) struct Driver {
 pub(crate) fn start(shard: Shard, around: Surroundings, inbox_max: usize) -> ShardClient {
     let (sender, inbox) = mpsc::channel(inbox_max);
     let client = ShardClient::new(sender);
+    let reads = catch_up::start(client.clone(), around.catch_up_max);
     let driver = Driver {
         shard,
         around,
@@ -118,6 +135,10 @@ pub(crate) fn start(shard: Shard, around: Surroundings, inbox_max: usize) -> Sha
         replies: Replies::default(),
         silent: Vec::new(),
         passed: Vec::new(),
+        sent: Vec::new(),
+        wishes: Vec::new(),
+        reads,
+        unread: Unread::default(),
         effects: Vec::new(),
         completions: Vec::new(),
         timer: None,
@@ -146,6 +167,9 @@ impl Driver {
 
     /// The only wait. `None` once nobody can send any more.
     async fn next(&mut self) -> Option<Event> {
+        if !self.unread.is_empty() {
+            return Some(Event::Unread);
+        }
         let now = self.around.clock.now().monotonic;
         let deadline = self.shard.deadline();
         match deadline {
@@ -180,6 +204,9 @@ impl Driver {
             self.step(now, completed(completion));
         }
         self.completions = completions;
+        while let Some(input) = self.unread.pop() {
+            self.step(now, input);
+        }
         if let Event::Command(command) = first {
             self.on_command(now, command);
         }
@@ -302,20 +329,21 @@ impl Driver {
                 Effect::Halt { partition, reason } => {
                     self.around.halt.halt(&format!("partition {partition}: {reason:?}"));
                 }
-                // May be lost, and is: nodes do not know one another yet.
-                Effect::SendQuorum { to, message } => {
-                    tracing::debug!(%to, ?message, "there is no way to that node");
-                }
-                // A node gives each partition one replica, itself: there is nobody to send to, to
-                // read for, or to agree with. They are performed once nodes know one another.
-                Effect::Send { partition, .. }
-                | Effect::ReadLog { partition, .. }
-                | Effect::Propose { partition, .. } => {
-                    unreachable!("partition {partition} has one replica, and speaks to another")
+                Effect::SendQuorum { to, message } => self.around.peers.send_quorum(to, &message),
+                Effect::Send { partition, to, message } => self.sent.push((to, partition, message)),
+                Effect::Propose { partition, change } => self.wishes.push((partition, change)),
+                Effect::ReadLog { partition, to, from, up_to, bytes_max } => {
+                    self.read_for(partition, to, from, up_to, bytes_max);
                 }
             }
         }
         self.effects = effects;
+        if !self.sent.is_empty() {
+            self.around.peers.send_round(&mut self.sent);
+        }
+        if !self.wishes.is_empty() {
+            self.around.proposals.leave(std::mem::take(&mut self.wishes));
+        }
         for request in self.silent.drain(..) {
             self.replies.forget(request);
         }
@@ -326,10 +354,31 @@ impl Driver {
     }
 }
 
+impl Driver {
+    /// Beside the loop; what there is no room for is answered with nothing in the next round.
+    fn read_for(
+        &mut self,
+        partition: PartitionId,
+        to: NodeId,
+        from: Offset,
+        up_to: Offset,
+        bytes_max: usize,
+    ) {
+        let Some(log) = self.logs.get(&partition) else { return };
+        let wanted = Wanted { log: Arc::clone(log), to, from, up_to, bytes_max };
+        if let Err(error) = self.reads.try_send(wanted) {
+            let (mpsc::error::TrySendError::Full(wanted)
+            | mpsc::error::TrySendError::Closed(wanted)) = error;
+            self.unread.push(&wanted);
+        }
+    }
+}
+
 /// Why a driver woke.
 #[allow(clippy::large_enum_variant)] // It lives for one round and is never stored.
 enum Event {
     Written,
+    Unread,
     Command(Command),
     Deadline,
 }

@@ -16,6 +16,8 @@ mod controller_client;
 mod driver;
 mod halt;
 mod listener;
+mod membership;
+mod peers;
 mod quorum_cell;
 mod scrubber;
 mod timekeeper;

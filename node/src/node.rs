@@ -6,6 +6,7 @@
 //! start needs, and the directory is marked as closed cleanly.
 
 mod close;
+mod join;
 mod seat;
 mod start;
 
@@ -22,7 +23,7 @@ use quorate_core::quorum_log::Unreadable;
 use quorate_core::time::Instant;
 use quorate_net::clock::Clock;
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, State};
 use crate::config::{ConfigError, NodeConfig};
 use crate::controller_client::ControllerClient;
 use crate::driver::ask::{ShardClient, Stopped};
@@ -31,7 +32,10 @@ use crate::listener::handle::fetch::sessions::FetchSessions;
 use crate::listener::handle::producer_id::ProducerIds;
 use crate::listener::lending::AnswerPools;
 use crate::listener::unpacking::Unpacking;
+use crate::membership::Membership;
 use crate::metrics::Metrics;
+pub use crate::peers::LinkStatus;
+use crate::peers::Peers;
 use crate::quorum_cell::QuorumCell;
 use crate::storage::{LogError, OpenReport, ReadError, Storage, StorageError};
 use crate::witness::Witness;
@@ -53,6 +57,9 @@ pub(crate) struct Node {
     /// The controller's is the first.
     pub(crate) shards: Vec<ShardClient>,
     pub(crate) controller: ControllerClient,
+    pub(crate) peers: Peers,
+    /// From the time that this node is a member of its cluster.
+    pub(crate) membership: OnceLock<Arc<Membership>>,
     pub(crate) storage: Arc<Storage>,
     /// Memory for answers with records.
     pub(crate) answers: AnswerPools,
@@ -115,6 +122,11 @@ pub struct RunningNode {
 }
 
 impl RunningNode {
+    #[must_use]
+    pub fn id(&self) -> NodeId {
+        self.node.id
+    }
+
     /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -143,6 +155,25 @@ impl RunningNode {
     #[must_use]
     pub fn memory_held(&self) -> (usize, usize) {
         (self.running.shared.pools.taken(), self.node.answers.taken())
+    }
+
+    /// How the links to the other nodes stand.
+    #[must_use]
+    pub fn links(&self) -> Vec<LinkStatus> {
+        self.node.peers.status()
+    }
+
+    /// Nodes that dialled this one and were not let in, and why.
+    #[must_use]
+    pub fn refused(&self) -> Vec<(NodeId, String)> {
+        self.node.peers.refused()
+    }
+
+    /// Completes once the cluster counts this node as there: it may lead and be in sync.
+    pub async fn unfenced(&self) {
+        let id = self.node.id;
+        let is_there = |state: &State| state.image.node(id).is_some_and(|node| !node.fenced);
+        self.node.catalog.until(is_there).await;
     }
 
     /// Completes with the reason if the node must not go on: its disk failed it.

@@ -75,6 +75,11 @@ pub enum Input {
     Registered {
         node_epoch: NodeEpoch,
     },
+    /// There is a new connection to `peer`, or from it: every partition here that it replicates
+    /// is told, since what was sent before may be lost.
+    Connected {
+        peer: NodeId,
+    },
     Tick,
 }
 

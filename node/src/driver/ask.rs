@@ -75,6 +75,11 @@ impl ShardClient {
         self.inbox.same_channel(&other.inbox)
     }
 
+    /// Whether the driver is gone.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.inbox.is_closed()
+    }
+
     /// Ends the driver, now if there is room in the inbox.
     pub(crate) fn stop(&self) {
         let inbox = self.inbox.clone();

@@ -36,6 +36,7 @@ impl Running {
     /// Ends everything now.
     pub(super) fn cut(&self, node: &Node) {
         self.shared.stop.cut();
+        node.peers.cut();
         self.news.close();
         for shard in &node.shards {
             shard.stop();
@@ -54,13 +55,19 @@ pub(super) async fn close(running: &RunningNode) -> Result<(), NodeError> {
     tracing::info!(id = %node.id, "the node stops");
     let began = node.clock.now().monotonic;
     let patience = node.config.node.stop_timeout;
+    if let Some(membership) = node.membership.get()
+        && !membership.retire(began + patience / 3).await
+    {
+        tracing::warn!("not all that this node leads was taken over by others in time");
+    }
+    let left = (began + patience).saturating_since(node.clock.now().monotonic);
     running.shared.stop.drain();
     // The other half is for the logs.
-    if !running.ended(patience / 2).await {
+    if !running.ended(left / 2).await {
         let open = running.shared.metrics.connections_open.value();
         tracing::warn!(open, "connections did not end in time and are cut off");
         running.shared.stop.cut();
-        running.ended(CUT_TIME.min(patience / 4)).await;
+        running.ended(CUT_TIME.min(left / 4)).await;
     }
     let drained = node.clock.now().monotonic;
     tokio::select! {

@@ -1,12 +1,9 @@
 //! The start of a node, step by step.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
-use quorate_core::controller::interface::{Input, Outcome, ProblemKind, RegisterNode};
-use quorate_core::id::{DirectoryId, NodeId};
+use quorate_core::id::NodeId;
 use quorate_core::metadata::Address;
 use quorate_core::partition::retention::WallClock;
 use quorate_core::rng::Rng;
@@ -14,14 +11,16 @@ use quorate_core::shard::Shard;
 use quorate_core::shard::interface::Limits;
 use quorate_core::{group, partition};
 use quorate_net::transport::Listener;
+use tokio::sync::mpsc;
 
 use super::close::Running;
-use super::{Node, NodeError, RunningNode, seat};
+use super::join::{self, Joining};
+use super::{Node, NodeError, RunningNode};
 use crate::catalog::Catalog;
 use crate::catalog::keeper::Keeper;
 use crate::catalog::news::News;
 use crate::config::{NodeConfig, split_address};
-use crate::controller_client::{ControllerClient, PATIENCE};
+use crate::controller_client::ControllerClient;
 use crate::driver::ask::ShardClient;
 use crate::driver::lane::Lanes;
 use crate::driver::{self, Surroundings};
@@ -35,16 +34,15 @@ use crate::listener::permits::RequestPools;
 use crate::listener::session::{Limits as SessionLimits, Shared};
 use crate::listener::stop::Stop;
 use crate::listener::unpacking::Unpacking;
+use crate::membership::proposals::{self, Proposals, Wish};
 use crate::metrics::Metrics;
-use crate::quorum_cell::{QuorumCell, QuorumState};
+use crate::peers::Peers;
+use crate::quorum_cell::QuorumCell;
 use crate::scrubber::Scrubber;
 use crate::storage::{Identity, Storage, StorageConfig};
 use crate::timekeeper::{self, Timekeeper};
 use crate::witness::Witness;
 use crate::world::World;
-
-/// The wait before a controller that has no room for a registration is asked again.
-const ASK_AGAIN: Duration = Duration::from_millis(2);
 
 pub(super) async fn start(
     config: NodeConfig,
@@ -65,45 +63,35 @@ pub(super) async fn start(
     let listener = listen(&config, &world).await?;
     let local = listener.local_address();
     let address = advertised(&config, local);
-    let (halt, metrics, news) = (Arc::default(), Arc::new(Metrics::default()), Arc::default());
+    let door = join::door(&config, &world).await?;
+    let (told, wishes) = Told::new();
     let wall_clock = timekeeper::at_start(&config.clock, report.believed, world.clock.now());
     let machinery = Machinery { config: &config, world: &world, storage: &storage, lanes: &lanes };
-    let quorum = Arc::default();
-    let told = Told { halt: &halt, metrics: &metrics, news: &news, quorum: &quorum };
     let shards = machinery.shards(&mut rng, wall_clock, witness, &told);
-    let controller = ControllerClient::new(shards[0].clone(), Arc::clone(&world.clock));
-    let node = Arc::new(Node {
-        id,
-        directory: report.identity.directory,
-        cluster: OnceLock::new(),
-        quorum,
-        address,
-        clock: Arc::clone(&world.clock),
-        catalog: Arc::new(Catalog::default()),
-        shards,
-        controller,
-        storage,
-        answers: AnswerPools::new(config.request.answer_memory_max),
-        unpacking: Unpacking::new(
-            config.request.uncompressed_bytes_max,
-            config.request.memory_max / 4,
-        ),
-        fetch_sessions: fetch_sessions(&config, rng.u64()),
-        producer_ids: ProducerIds::default(),
-        metrics,
-        config,
-    });
+    let node = machinery.node(report.identity.directory, address, shards, &told, rng.u64());
+    let Told { news, halt, .. } = told;
     let running = Running::new(shared(&node), Arc::clone(&news));
     let started = RunningNode { node, address: local, report, halt, running };
     // From here on, an error drops `started`, which stops what runs.
     let node = &started.node;
+    let joining = Joining {
+        door,
+        wishes,
+        news: Arc::clone(&news),
+        network: Arc::clone(&world.network),
+        incarnation: rng.u64(),
+        seed: rng.u64(),
+        report: &started.report,
+        halt: &started.halt,
+        stop: &started.running.shared.stop,
+    };
     tokio::spawn(keeper(node, Arc::clone(&news), &started.halt).run());
     tokio::spawn(timekeeper(node, wall_clock, &started.halt).run());
     tokio::spawn(Scrubber::new(node).run());
     tokio::select! {
         biased;
         reason = started.halt.halted() => return Err(NodeError::Halted(reason)),
-        joined = join(node, rng.u64(), &news) => joined?,
+        joined = joining.join(node) => joined?,
     }
     tell_offline(node);
     let Running { shared, sessions, .. } = &started.running;
@@ -174,25 +162,85 @@ fn advertised(config: &NodeConfig, local: SocketAddr) -> Address {
 struct Machinery<'a> {
     config: &'a NodeConfig,
     world: &'a World,
-    storage: &'a Storage,
+    storage: &'a Arc<Storage>,
     lanes: &'a Lanes,
 }
 
 /// Who is told of what the shards do.
-struct Told<'a> {
-    halt: &'a Arc<Halt>,
-    metrics: &'a Arc<Metrics>,
-    news: &'a Arc<News>,
-    quorum: &'a Arc<QuorumCell>,
+struct Told {
+    halt: Arc<Halt>,
+    metrics: Arc<Metrics>,
+    news: Arc<News>,
+    quorum: Arc<QuorumCell>,
+    peers: Peers,
+    proposals: Proposals,
+}
+
+impl Told {
+    /// With where the proposals arrive.
+    fn new() -> (Self, mpsc::Receiver<Vec<Wish>>) {
+        let (proposals, wishes) = proposals::channel();
+        let told = Self {
+            halt: Arc::default(),
+            metrics: Arc::new(Metrics::default()),
+            news: Arc::default(),
+            quorum: Arc::default(),
+            peers: Peers::new(),
+            proposals,
+        };
+        (told, wishes)
+    }
 }
 
 impl Machinery<'_> {
+    fn node(
+        &self,
+        directory: [u8; 16],
+        address: Address,
+        shards: Vec<ShardClient>,
+        told: &Told,
+        seed: u64,
+    ) -> Arc<Node> {
+        let (config, id) = (self.config.clone(), NodeId(self.config.node.id));
+        let clock = &self.world.clock;
+        let controller = ControllerClient::new(
+            id,
+            shards[0].clone(),
+            Arc::clone(&told.quorum),
+            told.peers.clone(),
+            Arc::clone(clock),
+        );
+        Arc::new(Node {
+            id,
+            directory,
+            cluster: OnceLock::new(),
+            quorum: Arc::clone(&told.quorum),
+            address,
+            clock: Arc::clone(clock),
+            catalog: Arc::new(Catalog::default()),
+            shards,
+            controller,
+            peers: told.peers.clone(),
+            membership: OnceLock::new(),
+            storage: Arc::clone(self.storage),
+            answers: AnswerPools::new(config.request.answer_memory_max),
+            unpacking: Unpacking::new(
+                config.request.uncompressed_bytes_max,
+                config.request.memory_max / 4,
+            ),
+            fetch_sessions: fetch_sessions(&config, seed),
+            producer_ids: ProducerIds::default(),
+            metrics: Arc::clone(&told.metrics),
+            config,
+        })
+    }
+
     fn shards(
         &self,
         rng: &mut Rng,
         wall_clock: WallClock,
         witness: Option<Arc<dyn Witness>>,
-        told: &Told<'_>,
+        told: &Told,
     ) -> Vec<ShardClient> {
         let limits = limits(self.config, wall_clock);
         let start = |index| {
@@ -202,12 +250,15 @@ impl Machinery<'_> {
                 clock: Arc::clone(&self.world.clock),
                 writes: self.storage.writer(),
                 lane: self.lanes.lane(index),
-                news: Arc::clone(told.news),
-                quorum: Arc::clone(told.quorum),
-                halt: Arc::clone(told.halt),
+                news: Arc::clone(&told.news),
+                quorum: Arc::clone(&told.quorum),
+                peers: told.peers.clone(),
+                proposals: told.proposals.clone(),
+                halt: Arc::clone(&told.halt),
                 witness: witness.clone(),
-                metrics: Arc::clone(told.metrics),
+                metrics: Arc::clone(&told.metrics),
                 batch_max: self.config.node.shard_batch_max,
+                catch_up_max: self.config.peer.catch_up_max,
             };
             driver::start(shard, around, self.config.node.shard_inbox_max)
         };
@@ -277,44 +328,6 @@ fn keeper(node: &Arc<Node>, news: Arc<News>, halt: &Arc<Halt>) -> Keeper {
         halt: Arc::clone(halt),
         uncompressed_bytes_max: node.config.request.uncompressed_bytes_max,
     }
-}
-
-/// Takes the node's seat, waits until somebody leads the cluster, and registers. Then all that the
-/// metadata speaks of is open.
-async fn join(node: &Arc<Node>, incarnation: u64, news: &News) -> Result<(), NodeError> {
-    seat::take(node, BTreeSet::from([node.id])).await?;
-    let is_led = |state: QuorumState| state.cluster.filter(|_| state.leader(node.id).is_some());
-    let cluster = node.quorum.until(is_led).await;
-    let cluster = node.cluster.get_or_init(|| seat::cluster_name(cluster)).clone();
-    let register = RegisterNode {
-        request: quorate_core::id::RequestId(0),
-        node: node.id,
-        incarnation,
-        cluster,
-        directory: DirectoryId(node.directory),
-        address: node.address.clone(),
-        rack: node.config.node.rack.clone(),
-        ..RegisterNode::default()
-    };
-    let input = |request| Input::RegisterNode(RegisterNode { request, ..register.clone() });
-    loop {
-        let until = node.clock.now().monotonic + PATIENCE;
-        match node.controller.ask(until, input).await? {
-            Outcome::NodeRegistered { node_epoch } => {
-                news.registered(node_epoch);
-                break;
-            }
-            Outcome::Refused(problem) => match problem.kind {
-                ProblemKind::Loading | ProblemKind::NotAvailable | ProblemKind::Busy => {
-                    node.clock.sleep(ASK_AGAIN).await;
-                }
-                _ => return Err(NodeError::Refused(problem)),
-            },
-            other => unreachable!("a node is registered, not {other:?}"),
-        }
-    }
-    node.catalog.until_registered(node.id, incarnation).await;
-    Ok(())
 }
 
 fn tell_offline(node: &Node) {

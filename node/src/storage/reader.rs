@@ -86,12 +86,28 @@ impl LogReader {
         bytes_max: usize,
         at_least_one: bool,
     ) -> Result<Vec<Batch>, ReadError> {
+        let read = self.read_with_levels(from, up_to, bytes_max, at_least_one).await?;
+        Ok(read.into_iter().map(|(batch, _)| batch).collect())
+    }
+
+    /// As `read`, with the priority levels that stand in each batch.
+    ///
+    /// # Errors
+    ///
+    /// As `read`.
+    pub async fn read_with_levels(
+        &self,
+        from: Offset,
+        up_to: Offset,
+        bytes_max: usize,
+        at_least_one: bool,
+    ) -> Result<Vec<(Batch, Levels)>, ReadError> {
         let cuts = self.log.state().cuts;
         let read = self.read_now(from, up_to, bytes_max, at_least_one).await;
         let reached = read
             .as_ref()
             .ok()
-            .map(|batches| batches.last().map_or(from, |last| last.header().next_offset()));
+            .map(|read| read.last().map_or(from, |(last, _)| last.header().next_offset()));
         self.unless_cut(cuts, reached, read)
     }
 
@@ -117,7 +133,7 @@ impl LogReader {
         up_to: Offset,
         bytes_max: usize,
         at_least_one: bool,
-    ) -> Result<Vec<Batch>, ReadError> {
+    ) -> Result<Vec<(Batch, Levels)>, ReadError> {
         let mut batches = Vec::new();
         let mut bytes = 0;
         let mut next = from;
@@ -147,7 +163,7 @@ impl LogReader {
                 }
                 bytes = (bytes + batch_bytes).min(bytes_max);
                 next = passed.header.next_offset();
-                batches.push(passed.batch());
+                batches.push((passed.batch(), passed.levels()));
             }
             if next >= up_to {
                 break;
@@ -436,7 +452,7 @@ impl LogReader {
     }
 
     /// The start may have been raised, or the log removed, while the read was on its way.
-    fn answer(&self, from: Offset, batches: Vec<Batch>) -> Result<Vec<Batch>, ReadError> {
+    fn answer<T>(&self, from: Offset, batches: Vec<T>) -> Result<Vec<T>, ReadError> {
         let state = self.log.state();
         if state.removed {
             return Err(ReadError::Removed);

@@ -17,7 +17,9 @@ use crate::disk::memory::MemoryDisk;
 use crate::driver::ask::Withdrawal;
 use crate::driver::lane::Lanes;
 use crate::driver::{self, Surroundings};
+use crate::membership::proposals;
 use crate::metrics::Metrics;
+use crate::peers::Peers;
 use crate::storage::{Identity, StorageConfig};
 
 const ME: NodeId = NodeId(1);
@@ -48,6 +50,9 @@ impl House {
         let halt: Arc<Halt> = Arc::default();
         let news: Arc<News> = Arc::default();
         let around = Surroundings {
+            peers: Peers::new(),
+            proposals: proposals::channel().0,
+            catch_up_max: 1,
             clock: Arc::clone(&clock),
             writes: storage.writer(),
             lane: lanes.lane(0),

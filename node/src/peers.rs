@@ -1,0 +1,348 @@
+//! The other nodes of the cluster: how this node finds them, who is let in, and what travels
+//! between them. What the frames mean is decided elsewhere.
+
+mod calls;
+mod door;
+mod frames;
+mod links;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use quorate_core::controller::interface::{Input, Outcome};
+use quorate_core::id::{DirectoryId, NodeId, PartitionId};
+use quorate_core::partition::interface::Message;
+use quorate_core::{metadata, quorum};
+use quorate_net::peer;
+use quorate_net::peer::hello::{Hello, Known, Me, Refusal};
+use quorate_net::peer::link::Surroundings;
+use quorate_net::peer::{Channel, link};
+use quorate_net::transport::Listener;
+
+use self::calls::Calls;
+use self::frames::{QUORUM, REPLICAS, REPLY, REQUEST, Reply};
+pub use self::links::LinkStatus;
+use self::links::Links;
+use crate::catalog::Catalog;
+use crate::config::NodeConfig;
+use crate::driver::ask::ShardClient;
+use crate::listener::stop::{Pace, Stop};
+use crate::quorum_cell::QuorumCell;
+
+/// Refusals remembered for the status.
+const REFUSALS_MAX: usize = 64;
+
+/// Who this node is, and what it needs to speak to others.
+pub(crate) struct Surrounded {
+    pub(crate) around: Surroundings,
+    pub(crate) quorum: Arc<QuorumCell>,
+    pub(crate) directory: [u8; 16],
+    /// Which start of the node on this directory.
+    pub(crate) start: u64,
+    /// `host:port` where others reach it; empty where nobody does.
+    pub(crate) address: String,
+    pub(crate) seed: u64,
+}
+
+/// The way to the other nodes. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Peers {
+    links: Arc<Links>,
+    shared: Arc<std::sync::OnceLock<Arc<Shared>>>,
+}
+
+/// What links and visitors have in common.
+struct Shared {
+    node: NodeId,
+    directory: [u8; 16],
+    start: u64,
+    address: String,
+    quorum: Arc<QuorumCell>,
+    catalog: Arc<Catalog>,
+    around: Surroundings,
+    limits: peer::Limits,
+    connections_max: usize,
+    requests_max: usize,
+    seed: u64,
+    shards: Vec<ShardClient>,
+    links: Arc<Links>,
+    calls: Calls,
+    /// From the configuration.
+    voters: BTreeMap<NodeId, String>,
+    visitors: Mutex<Visitors>,
+    /// Held while the links are aimed, so that they are aimed by what is known last.
+    aiming: Mutex<()>,
+    stop: Stop,
+}
+
+/// Who has greeted.
+#[derive(Default)]
+struct Visitors {
+    /// The last that was let in of each node.
+    known: BTreeMap<NodeId, Visitor>,
+    refused: BTreeMap<NodeId, String>,
+}
+
+#[derive(Clone, Debug)]
+struct Visitor {
+    known: Known,
+    address: String,
+    /// Connections that stand.
+    connections: usize,
+}
+
+/// A connection of a peer that stands.
+struct Visit {
+    shared: Arc<Shared>,
+    node: NodeId,
+    known: Known,
+}
+
+/// Why a request did not come back with an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoAnswer {
+    /// Nothing was done: it was not sent, or that node does not lead.
+    NotAsked,
+    /// Nobody knows.
+    Unknown,
+}
+
+impl Peers {
+    /// Without a way to anybody, until `open`.
+    pub(crate) fn new() -> Self {
+        Self { links: Arc::default(), shared: Arc::default() }
+    }
+
+    /// Dials the voters and whoever is registered, and opens the door, if there is one. What
+    /// arrives goes to `shards`.
+    pub(crate) fn open(
+        &self,
+        config: &NodeConfig,
+        surrounded: Surrounded,
+        catalog: &Arc<Catalog>,
+        shards: &[ShardClient],
+        listener: Box<dyn Listener>,
+    ) {
+        let Surrounded { around, quorum, directory, start, address, seed } = surrounded;
+        let voters = config.quorum.voters.iter();
+        let shared = Arc::new(Shared {
+            node: NodeId(config.node.id),
+            directory,
+            start,
+            address,
+            quorum,
+            catalog: Arc::clone(catalog),
+            around,
+            limits: config.peer_limits(),
+            connections_max: config.peer.connections_max,
+            requests_max: config.peer.requests_max,
+            seed,
+            shards: shards.to_vec(),
+            links: Arc::clone(&self.links),
+            calls: Calls::default(),
+            voters: voters.map(|(node, address)| (node, address.to_owned())).collect(),
+            visitors: Mutex::default(),
+            aiming: Mutex::default(),
+            stop: Stop::default(),
+        });
+        assert!(self.shared.set(Arc::clone(&shared)).is_ok(), "peers are opened once");
+        shared.aim();
+        tokio::spawn(door::listen(Arc::clone(&shared), listener));
+        tokio::spawn(follow(shared));
+    }
+
+    /// May be lost.
+    pub(crate) fn send_quorum(&self, to: NodeId, message: &quorum::interface::Message) {
+        self.links.send(to, Channel::Control, QUORUM, &(message.to_bytes(), Vec::new()));
+    }
+
+    /// What one round of a shard has for other nodes' replicas, in its order. May be lost.
+    pub(crate) fn send_round(&self, round: &mut Vec<(NodeId, PartitionId, Message)>) {
+        let mut nodes = BTreeMap::<NodeId, Vec<(PartitionId, Message)>>::new();
+        for (to, partition, message) in round.drain(..) {
+            nodes.entry(to).or_default().push((partition, message));
+        }
+        for (to, messages) in nodes {
+            for parts in frames::replicas(messages) {
+                self.links.send(to, Channel::Data, REPLICAS, &parts);
+            }
+        }
+    }
+
+    /// Asks the controller on node `to`. Waits until there is an answer, or surely none: callers
+    /// set a deadline.
+    pub(crate) async fn ask(&self, to: NodeId, input: &Input) -> Result<Outcome, NoAnswer> {
+        let shared = self.shared.get().ok_or(NoAnswer::NotAsked)?;
+        let call = shared.calls.begin(to, shared.requests_max).ok_or(NoAnswer::NotAsked)?;
+        let parts = frames::request(call.id, input);
+        if !self.links.send(to, Channel::Control, REQUEST, &parts) {
+            return Err(NoAnswer::NotAsked);
+        }
+        match call.answered().await {
+            Some(Reply::Outcome(outcome)) => Ok(outcome),
+            Some(Reply::NotHere) => Err(NoAnswer::NotAsked),
+            None => Err(NoAnswer::Unknown),
+        }
+    }
+
+    /// How the links stand.
+    pub(crate) fn status(&self) -> Vec<LinkStatus> {
+        self.links.status()
+    }
+
+    /// Who was not let in since the start, and why.
+    pub(crate) fn refused(&self) -> Vec<(NodeId, String)> {
+        let Some(shared) = self.shared.get() else { return Vec::new() };
+        let visitors = shared.visitors();
+        visitors.refused.iter().map(|(&node, why)| (node, why.clone())).collect()
+    }
+
+    /// Why some of `nodes` cannot be reached, for a human.
+    pub(crate) fn unreachable(&self) -> Vec<String> {
+        let lines = self.status().into_iter().filter_map(|status| match status.control {
+            link::State::Connected { .. } => None,
+            link::State::Dialling { reason, .. } => {
+                Some(format!("node {} at {}: {reason}", status.node, status.address))
+            }
+        });
+        lines.collect()
+    }
+
+    /// Ends everything: nothing is sent or read any more.
+    pub(crate) fn cut(&self) {
+        if let Some(shared) = self.shared.get() {
+            shared.stop.cut();
+        }
+        self.links.end();
+    }
+}
+
+impl Shared {
+    /// Who this node is at this moment: it may have joined a cluster since.
+    fn me(&self) -> Me {
+        Me {
+            cluster: self.quorum.state().cluster.map(|cluster| cluster.0),
+            node: self.node,
+            directory: self.directory,
+            start: self.start,
+            address: self.address.clone(),
+        }
+    }
+
+    fn visitors(&self) -> MutexGuard<'_, Visitors> {
+        self.visitors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What speaks against letting `hello` in: its node has started again since, or is there with
+    /// another data directory. A directory that is silent, and fenced, shuts nobody out: its disk
+    /// may have been replaced.
+    fn known(&self, hello: &Hello) -> Option<Known> {
+        if let Some(visitor) = self.visitors().known.get(&hello.node)
+            && (visitor.known.directory == hello.directory || visitor.connections > 0)
+        {
+            return Some(visitor.known);
+        }
+        let state = self.catalog.read();
+        let registered = state.image.node(hello.node)?;
+        let directory = registered.directory;
+        let is_there = !registered.fenced && directory != DirectoryId::NONE;
+        (is_there && directory.0 != hello.directory)
+            .then_some(Known { directory: directory.0, start: 0 })
+    }
+
+    fn note_refusal(&self, node: NodeId, refusal: &Refusal) {
+        let why = refusal.to_string();
+        let mut visitors = self.visitors();
+        let refused = &mut visitors.refused;
+        let is_known = refused.get(&node) == Some(&why);
+        if !is_known && (refused.len() < REFUSALS_MAX || refused.contains_key(&node)) {
+            // Once for the operator, not at each attempt.
+            tracing::warn!(%node, why, "a node that dialled was not let in");
+            refused.insert(node, why);
+        }
+    }
+
+    /// A peer was let in: it is dialled where it listens, as long as it is there.
+    fn enter(self: &Arc<Self>, hello: &Hello) -> Visit {
+        let known = Known { directory: hello.directory, start: hello.start };
+        let mut visitors = self.visitors();
+        visitors.refused.remove(&hello.node);
+        let address = hello.address.clone();
+        let fresh = Visitor { known, address, connections: 0 };
+        let visitor = visitors.known.entry(hello.node).or_insert_with(|| fresh.clone());
+        if visitor.known != known {
+            *visitor = fresh;
+        }
+        visitor.connections += 1;
+        drop(visitors);
+        self.aim();
+        Visit { shared: Arc::clone(self), node: hello.node, known }
+    }
+
+    fn reply(&self, to: NodeId, id: u64, reply: &Reply) {
+        self.links.send(to, Channel::Control, REPLY, &frames::reply(id, reply));
+    }
+
+    /// Links lead to the voters, to whoever is registered, and to whoever is connected: what a node
+    /// says of itself counts most, what the configuration says least.
+    fn aim(self: &Arc<Self>) {
+        let _aiming = self.aiming.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.stop.pace() != Pace::Serve {
+            return;
+        }
+        let mut wanted = self.voters.clone();
+        wanted.extend(registered(&self.catalog.read().image));
+        for (&node, visitor) in &self.visitors().known {
+            if visitor.connections > 0 && !visitor.address.is_empty() {
+                wanted.insert(node, visitor.address.clone());
+            }
+        }
+        wanted.remove(&self.node);
+        self.links.aim(self, &wanted);
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        {
+            let mut visitors = self.shared.visitors();
+            let Some(visitor) = visitors.known.get_mut(&self.node) else { return };
+            if visitor.known != self.known {
+                return;
+            }
+            visitor.connections -= 1;
+        }
+        self.shared.aim();
+    }
+}
+
+/// Where the registered nodes listen for peers.
+fn registered(image: &metadata::Image) -> BTreeMap<NodeId, String> {
+    let nodes = image.nodes().filter(|node| !node.peer.host.is_empty());
+    nodes.map(|node| (node.id, host_and_port(&node.peer))).collect()
+}
+
+/// `host:port`, an IPv6 host in brackets.
+pub(crate) fn host_and_port(address: &metadata::Address) -> String {
+    let metadata::Address { host, port } = address;
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// Aims the links whenever the cluster's nodes change, until the node stops.
+async fn follow(shared: Arc<Shared>) {
+    let mut aimed = BTreeMap::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = shared.stop.told() => return,
+            () = shared.catalog.until(|state| registered(&state.image) != aimed) => {}
+        }
+        aimed = registered(&shared.catalog.read().image);
+        // Who is not registered and not connected is forgotten, and with it its starts.
+        let nodes: BTreeSet<NodeId> = aimed.keys().copied().collect();
+        shared.visitors().known.retain(|node, visitor| {
+            visitor.connections > 0 || nodes.contains(node) || shared.voters.contains_key(node)
+        });
+        shared.aim();
+    }
+}

@@ -1,0 +1,6 @@
+//! Three nodes in one process: a cluster from configuration alone, and what it survives.
+
+#[path = "cluster/founding.rs"]
+mod founding;
+#[path = "cluster/trio.rs"]
+mod trio;
