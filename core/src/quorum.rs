@@ -122,9 +122,10 @@ impl Quorum {
         self.log.configuration()
     }
 
-    /// Whose member this is; nobody's before a cluster is founded or joined.
-    pub const fn cluster(&self) -> Option<ClusterId> {
-        self.hard.cluster
+    /// Whose member this is, if the disk knows it for certain: a cluster that was founded and is
+    /// not durable may yet be founded by another name.
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.hard.cluster.filter(|_| self.disk.hard_state().is_none())
     }
 
     pub const fn term(&self) -> Term {

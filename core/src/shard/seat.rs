@@ -260,7 +260,9 @@ impl Seat {
             }
         }
         self.quorum_effects = asked;
-        let told = (self.quorum.role(), self.quorum.cluster());
+        // What was durable once stays so, whatever is being written.
+        let known = self.told.and_then(|(_, cluster)| cluster);
+        let told = (self.quorum.role(), known.or_else(|| self.quorum.cluster()));
         if self.told != Some(told) {
             self.told = Some(told);
             effects.push(Effect::QuorumRole { role: told.0, cluster: told.1 });
