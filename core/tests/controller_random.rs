@@ -567,7 +567,8 @@ fn a_cluster_keeps_its_promises_through_any_life() {
     }
 }
 
-/// Each planted bug of the controller is noticed within some lives.
+/// Each planted bug of the controller is noticed within some lives; one that needs more luck is
+/// planted in the stories.
 #[cfg(mutants)]
 #[test]
 fn each_planted_bug_is_noticed() {
@@ -575,7 +576,6 @@ fn each_planted_bug_is_noticed() {
     let mut survivors = Vec::new();
     for slug in [
         "zombie-controller-verdict-believed",
-        "stale-incarnation-joins-isr",
         "fenced-replica-joins-isr",
         "last-replica-standing",
         "uncommitted-image-exposed",

@@ -28,3 +28,30 @@ fn every_mark_is_passed_by_a_story() {
         .collect();
     assert!(missing.is_empty(), "no story passes {missing:?}");
 }
+
+/// What a random walk hardly ever meets, a story does: each of these must change one.
+#[cfg(mutants)]
+#[test]
+fn planted_bugs_change_a_story() {
+    let told = |slug: Option<&str>| {
+        quorate_core::mutant::choose(slug);
+        let told = std::panic::catch_unwind(the_quorum).is_ok();
+        quorate_core::mutant::choose(None);
+        told
+    };
+    assert!(told(None), "the stories hold without a bug");
+    std::panic::set_hook(Box::new(|_| {}));
+    let missed = PLANTED.iter().filter(|slug| told(Some(slug))).collect::<Vec<_>>();
+    drop(std::panic::take_hook());
+    assert!(missed.is_empty(), "no story changes with {missed:?}");
+}
+
+#[cfg(mutants)]
+const PLANTED: &[&str] = &[
+    "follower-applies-past-verified",
+    "old-term-commit-by-count",
+    "read-index-ctx-reused",
+    "removed-node-disrupts",
+    "single-server-change-across-terms",
+    "stale-match-index",
+];

@@ -53,6 +53,18 @@ fn seats_in_the_quorum() {
     run_all("seat", || Box::new(SeatStage::new()));
 }
 
+/// What the controller's walk hardly ever meets, a story does.
+#[cfg(mutants)]
+#[test]
+fn planted_bugs_change_a_story() {
+    std::panic::set_hook(Box::new(|_| {}));
+    quorate_core::mutant::choose(Some("stale-incarnation-joins-isr"));
+    let told = std::panic::catch_unwind(the_controller);
+    quorate_core::mutant::choose(None);
+    drop(std::panic::take_hook());
+    assert!(told.is_err(), "no story changes");
+}
+
 /// A branch that is worth a mark is worth a story.
 #[cfg(debug_assertions)]
 #[test]

@@ -323,11 +323,16 @@ impl QuorumStage {
             me.directory = DirectoryId([directory; 16]);
         }
         let term = Term(command.read("term").expect("term="));
-        let position = Position::new(Index(command.read("at").unwrap_or(9)), Term(1));
+        let written_in = Term(command.read("of").unwrap_or(1));
+        let position = Position::new(Index(command.read("at").unwrap_or(9)), written_in);
+        let committed = Index(command.read("committed").unwrap_or(0));
         let body = match words.next().expect("a kind") {
             "Vote" => Body::Vote { last: position, transfer: false },
             "Outdated" => Body::Outdated,
-            "Heartbeat" => Body::Heartbeat { committed: Index::ZERO, round: 1 },
+            "Heartbeat" => Body::Heartbeat { committed, round: 1 },
+            "Append" => {
+                Body::Append { previous: position, entries: Vec::new(), committed, round: 1 }
+            }
             "Chunk" => Body::Chunk {
                 position,
                 configuration: Configuration::default(),
