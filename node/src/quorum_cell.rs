@@ -45,6 +45,7 @@ impl QuorumCell {
     }
 
     pub(crate) fn tell(&self, role: Role, cluster: Option<ClusterId>) {
+        tracing::debug!(?role, "this node in the quorum");
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = QuorumState { role, cluster };
         self.changed.notify_waiters();
     }

@@ -1,5 +1,7 @@
 //! Three nodes in one process: a cluster from configuration alone, and what it survives.
 
+#[path = "cluster/data.rs"]
+mod data;
 #[path = "cluster/founding.rs"]
 mod founding;
 #[path = "cluster/trio.rs"]

@@ -18,6 +18,8 @@ pub(super) struct Revision<'a> {
     lost: Option<NodeId>,
     /// A human took the loss of committed records upon himself.
     unclean: bool,
+    /// A leader's wish was granted: it must hear of it, whatever it changes.
+    granted: bool,
 }
 
 impl<'a> Revision<'a> {
@@ -27,7 +29,16 @@ impl<'a> Revision<'a> {
         partition: PartitionId,
         before: &'a Assignment,
     ) -> Self {
-        Self { image, configs, partition, before, next: before.clone(), lost: None, unclean: false }
+        Self {
+            image,
+            configs,
+            partition,
+            before,
+            next: before.clone(),
+            lost: None,
+            unclean: false,
+            granted: false,
+        }
     }
 
     pub(super) fn flush(&self) -> Flush {
@@ -59,6 +70,7 @@ impl<'a> Revision<'a> {
     pub(super) fn set_in_sync(&mut self, members: &[NodeId]) {
         let replicas = self.next.replicas.iter().copied();
         self.next.in_sync = replicas.filter(|node| members.contains(node)).collect();
+        self.granted = true;
     }
 
     /// Another replica leads, if one in sync is willing.
@@ -127,7 +139,9 @@ impl<'a> Revision<'a> {
         self.complete();
         self.qualify();
         self.elect();
-        if self.next == *self.before {
+        // A leader that withdraws what it wished for wishes for the set as it is: until a newer
+        // partition epoch shows that, its commits wait for whoever might have been let in.
+        if self.next == *self.before && !self.granted {
             return None;
         }
         let next = &mut self.next;
