@@ -89,6 +89,8 @@ pub struct Seat {
     next_request: RequestId,
     /// Who waits for the log to be closed, and for which write.
     closing: Vec<(WriteId, RequestId)>,
+    /// The cluster that stood on the disk at the start.
+    remembered: Option<ClusterId>,
     /// What the node was last told of its role.
     told: Option<(Role, Option<ClusterId>)>,
     /// The metadata holds what this build cannot read.
@@ -108,6 +110,7 @@ impl Seat {
     ) -> Self {
         let OpenSeat { setup, log, recovered, limits: quorum_limits, segment_bytes_max } = open;
         Self {
+            remembered: recovered.hard.cluster,
             quorum: Quorum::new(setup, recovered.clone(), quorum_limits, rng.u64()),
             log: QuorumLog::new(log, recovered, segment_bytes_max),
             controller: Controller::new(limits, rng.u64()),
@@ -261,7 +264,7 @@ impl Seat {
         }
         self.quorum_effects = asked;
         // What was durable once stays so, whatever is being written.
-        let known = self.told.and_then(|(_, cluster)| cluster);
+        let known = self.told.map_or(self.remembered, |(_, cluster)| cluster);
         let told = (self.quorum.role(), known.or_else(|| self.quorum.cluster()));
         if self.told != Some(told) {
             self.told = Some(told);
