@@ -178,6 +178,8 @@ settings! {
         /// How often the leader says that it is there.
         heartbeat_interval: Duration = Duration::from_millis(100), time_within
             Duration::from_millis(5), 30 * SECOND;
+        /// When the metadata log has grown by so much, a snapshot takes its place.
+        snapshot_bytes: u64 = 4 << 20, within 1024, 1 << 30;
     }
 
     /// What the links to other nodes cost.

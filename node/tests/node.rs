@@ -21,7 +21,11 @@ mod turns;
 #[path = "storage/watched.rs"]
 mod watched;
 
-use house::{assert_values, client, consume, in_directory, in_memory, produce};
+use std::sync::Arc;
+
+use house::{assert_values, client, config, consume, in_directory, in_memory, produce, world};
+use quorate_node::disk::memory::MemoryDisk;
+use quorate_node::node::run;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_produced_is_consumed() {
@@ -51,5 +55,28 @@ async fn a_restart_keeps_what_was_answered() {
         if life < 2 {
             node.shutdown().await.unwrap();
         }
+    }
+}
+
+/// The metadata log is summed up every few decisions: a start reads the sum and what follows it,
+/// whether the stop before was a clean one or none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_reads_the_snapshot_and_what_follows() {
+    let mut disk = MemoryDisk::tracked(64 * house::MIB);
+    let small = config(&[("quorum.snapshot_bytes", "1KiB")]);
+    for life in 0..4 {
+        let node = run(small.clone(), world(Arc::new(disk.clone()), life)).await.unwrap();
+        let client = client(&node);
+        for topic in 0..10 {
+            produce(&client, &format!("topic-{life}-{topic}"), 0..1).await;
+        }
+        let known = client.cluster().await.unwrap().topics.len();
+        assert_eq!(known as u64, (life + 1) * 10, "life {life}");
+        if life % 2 == 0 {
+            node.shutdown().await.unwrap();
+        } else {
+            drop(node);
+        }
+        disk = disk.after_kill();
     }
 }

@@ -164,10 +164,20 @@ impl NodeConfig {
         if founders.is_empty() { BTreeSet::from([NodeId(self.node.id)]) } else { founders }
     }
 
+    /// What is decided together goes into one entry, and that into one frame to a peer: the end of
+    /// a node that has a part in each of 200,000 partitions has room. A snapshot is written as one
+    /// batch, with the entries behind it.
     #[must_use]
     pub fn quorum_limits(&self) -> quorum::interface::Limits {
         let defaults = quorum::interface::Limits::default();
+        let entry_bytes_max = (self.request.bytes_max as u64).min(32 << 20);
         quorum::interface::Limits {
+            entry_bytes_max,
+            uncommitted_bytes_max: 2 * entry_bytes_max,
+            append_bytes_max: defaults.append_bytes_max.min(entry_bytes_max),
+            chunk_bytes: defaults.chunk_bytes.min(entry_bytes_max),
+            snapshot_after_bytes: self.quorum.snapshot_bytes,
+            snapshot_bytes_max: 64 << 20,
             election_timeout: self.quorum.election_timeout,
             heartbeat_interval: self.quorum.heartbeat_interval,
             observer_timeout: defaults.observer_timeout.max(self.quorum.election_timeout),

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use quorate_core::id::{NodeId, PartitionId};
-use quorate_core::quorum::interface::{ClusterId, DirectoryId, Limits, Member, Setup};
+use quorate_core::quorum::interface::{ClusterId, DirectoryId, Member, Setup};
 use quorate_core::quorum_log::Fold;
 use quorate_core::shard::interface::{Input, OpenSeat};
 
@@ -42,24 +42,11 @@ pub(super) async fn take(node: &Node, founders: BTreeSet<NodeId>) -> Result<(), 
         setup: Setup { me, founders },
         log,
         recovered: fold.finish(),
-        limits: limits(),
+        limits: node.config.quorum_limits(),
         segment_bytes_max: SEGMENT_BYTES_MAX,
     };
     node.shards[0].tell(Command::Tell(Input::OpenSeat(Box::new(open)))).await?;
     Ok(())
-}
-
-/// What is decided together goes into one entry: the end of a node that has a part in each of
-/// 200,000 partitions has room.
-fn limits() -> Limits {
-    Limits {
-        entry_bytes_max: 32 << 20,
-        uncommitted_bytes_max: 64 << 20,
-        snapshot_after_bytes: 4 << 20,
-        // With what follows it, it is written as one batch.
-        snapshot_bytes_max: 64 << 20,
-        ..Limits::default()
-    }
 }
 
 /// Kafka writes a cluster's id as 22 characters of URL-safe base64.
@@ -77,11 +64,6 @@ pub(super) fn cluster_name(id: ClusterId) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_limits_hold() {
-        assert_eq!(limits().check(), Ok(()));
-    }
 
     #[test]
     fn clusters_are_named_as_kafka_does() {

@@ -445,6 +445,8 @@ fn config(plan: &Plan) -> NodeConfig {
     config.network.in_flight_max = knobs.in_flight as usize;
     config.request.memory_max = knobs.request_memory as usize;
     config.request.bytes_max = (knobs.request_memory as usize / 2).min(config.request.bytes_max);
+    // Often enough that every life meets some.
+    config.quorum.snapshot_bytes = 4096;
     config.storage.journal_file_bytes = knobs.journal_file_bytes;
     config.storage.journal_files_max = knobs.journal_files as usize;
     config.storage.checkpoint_bytes = knobs.checkpoint_bytes;
