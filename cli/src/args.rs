@@ -102,8 +102,9 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    /// How many nodes
-    #[arg(long, default_value_t = 1)]
+    /// How many nodes, a cluster in one process; each has its data in a directory of its own, and
+    /// the ports count up
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32))]
     pub nodes: u32,
     /// Where the data are kept
     #[arg(long, value_name = "DIRECTORY", default_value = "quorate-data")]

@@ -154,3 +154,24 @@ fn traces_are_lines_or_objects_with_the_wall_clocks_time() {
     );
     assert_eq!(serves["fields"]["address"], *address);
 }
+
+#[test]
+fn three_nodes_are_one_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().to_str().unwrap();
+    let start = ["--nodes", "3", "--data", data];
+    let cluster = Node::start(&start);
+    assert_eq!(cluster.address.split(',').count(), 3);
+    cluster.ok(&["topic", "create", "orders", "-p", "6"]);
+    let told = cluster.ok(&["topic", "describe", "orders", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["partitions"][0]["replicas"].as_array().unwrap().len(), 3, "{told}");
+    cluster.ok_with("one\ntwo\n", &["produce", "orders"]);
+    assert_eq!(cluster.ok(&["consume", "orders", "-e"]).lines().count(), 2);
+    assert_eq!(cluster.stop().0, 0);
+    for node in ["node-1", "node-2", "node-3"] {
+        assert!(folder.path().join(node).join("identity").exists(), "{node}");
+    }
+    let cluster = Node::start(&start);
+    assert_eq!(cluster.ok(&["consume", "orders", "-e"]).lines().count(), 2);
+}

@@ -27,10 +27,19 @@ fn errors_are_json_where_json_was_asked_for() {
 }
 
 #[test]
-fn a_cluster_is_for_later() {
-    let done = run(&["up", "--nodes", "3"]);
-    assert_eq!(done.exit, 2);
-    assert!(done.err.contains("3 nodes") && done.err.contains("help:"), "{}", done.err);
+fn a_cluster_has_at_least_a_node() {
+    for nodes in ["0", "33"] {
+        let done = run(&["up", "--nodes", nodes]);
+        assert_eq!(done.exit, 2);
+        assert!(done.err.contains("1..=32"), "{}", done.err);
+    }
+}
+
+#[test]
+fn the_documented_node_is_a_valid_one() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/node.toml");
+    let done = run(&["serve", "--config", file, "--check"]);
+    assert!(done.exit == 0 && done.out.contains("is valid"), "{}", done.err);
 }
 
 #[test]

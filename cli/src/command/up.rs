@@ -1,15 +1,19 @@
-//! `quorate up` and `quorate serve`: a node until it is told to stop.
+//! `quorate up` and `quorate serve`: one node, or a cluster on one machine, until it is told to
+//! stop.
+
+mod cluster;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{join_all, select_all, try_join_all};
 use quorate_net::transport::os::OsNetwork;
 use quorate_node::config::{ConfigError, NodeConfig};
 use quorate_node::disk::Disk;
 use quorate_node::disk::memory::MemoryDisk;
 use quorate_node::disk::os::OsDisk;
-use quorate_node::node::{self, NodeError};
+use quorate_node::node::{self, NodeError, RunningNode};
 use quorate_node::world::World;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
@@ -26,22 +30,26 @@ use crate::output::human;
 pub(crate) const MEMORY: &str = "(memory)";
 
 pub(crate) async fn up(context: &Context, args: UpArgs) -> Result<(), Failure> {
-    if args.nodes != 1 {
-        let what =
-            format!("{} nodes: this version runs one; clusters come with a later one", args.nodes);
-        return Err(Failure::usage(what).hint("`quorate up` without --nodes starts a node"));
-    }
     let mut config = NodeConfig::default();
     // On one machine, members do not start minutes apart: a group need not wait for others.
     config.group.initial_rebalance_delay = Duration::ZERO;
     config.set_from_environment(std::env::vars()).map_err(wrong_config)?;
     config.network.listen = args.listen;
     config.node.data = if args.ephemeral { MEMORY.into() } else { args.data.clone() };
-    config.check().map_err(wrong_config)?;
-    let disk: Arc<dyn Disk> =
-        if args.ephemeral { Arc::new(MemoryDisk::ephemeral(args.memory)) } else { os_disk()? };
+    let configs = match args.nodes {
+        1 => vec![config],
+        nodes => cluster::configs(&config, nodes).await?,
+    };
+    let memory = args.memory / u64::from(args.nodes);
+    let mut starts = Vec::with_capacity(configs.len());
+    for config in configs {
+        config.check().map_err(wrong_config)?;
+        let disk: Arc<dyn Disk> =
+            if args.ephemeral { Arc::new(MemoryDisk::ephemeral(memory)) } else { os_disk()? };
+        starts.push((config, disk));
+    }
     let data = (!args.ephemeral).then_some(args.data.as_path());
-    run(context, config, disk, data).await
+    run(context, starts, data).await
 }
 
 pub(crate) async fn serve(context: &Context, args: ServeArgs) -> Result<(), Failure> {
@@ -59,7 +67,7 @@ pub(crate) async fn serve(context: &Context, args: ServeArgs) -> Result<(), Fail
         return context.output.line(&format!("{shown} is valid"));
     }
     let data = config.node.data.clone();
-    run(context, config, os_disk()?, Some(&data)).await
+    run(context, vec![(config, os_disk()?)], Some(&data)).await
 }
 
 fn wrong_config(error: ConfigError) -> Failure {
@@ -72,43 +80,67 @@ fn os_disk() -> Result<Arc<dyn Disk>, Failure> {
     Ok(Arc::new(disk))
 }
 
+/// Nodes of one cluster, until they are told to stop.
 async fn run(
     context: &Context,
-    config: NodeConfig,
-    disk: Arc<dyn Disk>,
+    starts: Vec<(NodeConfig, Arc<dyn Disk>)>,
     data: Option<&Path>,
 ) -> Result<(), Failure> {
-    let world = World {
-        disk,
-        network: Arc::new(OsNetwork),
-        clock: Arc::clone(&context.clock),
-        seed: seed()?,
-    };
     let stop = Stop::new()?;
-    let advertised = config.network.advertise.clone();
-    let start = context.clock.now().monotonic;
-    let running = node::run(config, world).await.map_err(|error| not_started(&error, data))?;
-    let took = context.clock.now().monotonic.saturating_since(start);
+    let advertised: Vec<Option<String>> =
+        starts.iter().map(|(config, _)| config.network.advertise.clone()).collect();
+    let began = context.clock.now().monotonic;
+    let nodes = tokio::select! {
+        biased;
+        () = stop.asked() => return Err(Failure::new("stopped before it served")),
+        nodes = start(context, starts, data) => nodes?,
+    };
+    let took = context.clock.now().monotonic.saturating_since(began);
+    let addresses = nodes.iter().zip(advertised);
+    let addresses =
+        addresses.map(|(node, told)| told.unwrap_or_else(|| node.address().to_string()));
     let ready = Ready {
-        bootstrap: advertised.unwrap_or_else(|| running.address().to_string()),
-        cluster: running.cluster().to_owned(),
+        bootstrap: addresses.collect::<Vec<String>>().join(","),
+        cluster: nodes[0].cluster().to_owned(),
         data,
     };
     ready.announce(context, took)?;
+    let halted = select_all(nodes.iter().map(|node| Box::pin(node.halted())));
     tokio::select! {
         biased;
-        reason = running.halted() => {
-            let failure = Failure::new(format!("the node halted: {reason}"));
+        (reason, at, _) = halted => {
+            let failure = Failure::new(format!("node {} halted: {reason}", nodes[at].id()));
             return Err(failure.hint("nothing that was acknowledged is lost; look after the disk"));
         }
         () = stop.asked() => {}
     }
     context.output.note("stopping");
+    let stopping = try_join_all(nodes.into_iter().map(RunningNode::shutdown));
     tokio::select! {
         biased;
-        closed = running.shutdown() => closed.map_err(Failure::new),
+        closed = stopping => closed.map(|_| ()).map_err(Failure::new),
         () = stop.asked() => Err(Failure::new("stopped before everything was closed")),
     }
+}
+
+/// All of them at once, since a cluster begins with more than half of its voters; each counts as
+/// there in the end.
+async fn start(
+    context: &Context,
+    starts: Vec<(NodeConfig, Arc<dyn Disk>)>,
+    data: Option<&Path>,
+) -> Result<Vec<RunningNode>, Failure> {
+    let is_alone = starts.len() == 1;
+    let mut starting = Vec::with_capacity(starts.len());
+    for (config, disk) in starts {
+        let (network, clock) = (Arc::new(OsNetwork), Arc::clone(&context.clock));
+        starting.push(node::run(config, World { disk, network, clock, seed: seed()? }));
+    }
+    let nodes = try_join_all(starting).await.map_err(|error| not_started(&error, data))?;
+    if !is_alone {
+        join_all(nodes.iter().map(RunningNode::unfenced)).await;
+    }
+    Ok(nodes)
 }
 
 fn not_started(error: &NodeError, data: Option<&Path>) -> Failure {
