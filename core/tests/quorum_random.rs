@@ -35,8 +35,8 @@ fn a_quorum_keeps_its_promises() {
     assert!(committed > walks * 40, "only {committed} entries in {walks} walks");
 }
 
-/// A walk that notices nothing would be worthless: each planted bug of the quorum must show, but for
-/// those that need more luck than a walk has, which `quorum_scripts` plants.
+/// A walk that notices nothing would be worthless: each planted bug of the quorum must show, but
+/// for those that need more luck than a walk has, which `quorum_scripts` plants.
 #[cfg(mutants)]
 #[test]
 fn planted_bugs_are_noticed() {
