@@ -122,10 +122,24 @@ impl Membership {
         Ok(())
     }
 
+    /// Once the logs are open: if one is rotten that nobody knew of, this node registers anew in
+    /// the same life, so that it counts as keeping nothing of that.
+    pub(crate) async fn tell_rot(&self) -> Result<(), NoMember> {
+        let offline = self.catalog.read().offline();
+        let is_news = offline.iter().any(|found| !self.registration.rotten.contains(found));
+        if !is_news || self.session_timeout.is_none() {
+            return Ok(());
+        }
+        let epoch = self.register().await?.map_err(NoMember::Refused)?;
+        Ok(self.adopt(epoch).await?)
+    }
+
     /// The epoch of this life, or why the cluster does not want it.
     async fn register(&self) -> Result<Result<NodeEpoch, Problem>, Stopped> {
-        let input =
-            |request| Input::RegisterNode(RegisterNode { request, ..self.registration.clone() });
+        let mut rotten = self.registration.rotten.clone();
+        rotten.extend(self.catalog.read().offline());
+        let registration = RegisterNode { rotten, ..self.registration.clone() };
+        let input = |request| Input::RegisterNode(RegisterNode { request, ..registration.clone() });
         loop {
             let until = self.clock.now().monotonic + PATIENCE;
             match self.controller.ask(until, input).await? {

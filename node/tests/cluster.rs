@@ -4,5 +4,7 @@
 mod data;
 #[path = "cluster/founding.rs"]
 mod founding;
+#[path = "cluster/serving.rs"]
+mod serving;
 #[path = "cluster/trio.rs"]
 mod trio;

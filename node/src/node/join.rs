@@ -115,11 +115,13 @@ impl Joining<'_> {
             clock: Arc::clone(&node.clock),
             said: Said::default(),
         });
-        membership.join().await.map_err(|error| match error {
+        let refused = |error| match error {
             NoMember::Stopped => NodeError::Stopped,
             NoMember::Refused(problem) => NodeError::Refused(problem),
-        })?;
+        };
+        membership.join().await.map_err(refused)?;
         node.catalog.until_registered(node.id, self.incarnation).await;
+        membership.tell_rot().await.map_err(refused)?;
         stay(node, &membership, self.wishes, self.halt, self.stop);
         assert!(node.membership.set(membership).is_ok(), "a node joins once");
         Ok(())
