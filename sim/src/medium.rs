@@ -341,6 +341,7 @@ impl Medium {
                 Files::Journal => is_journal,
                 Files::Segment | Files::Newest => is_segment(path),
                 Files::Side => !is_journal && !is_segment(path),
+                Files::Marks => path.ends_with("marks"),
             }
         };
         let mut paths = self.names.paths();

@@ -17,6 +17,8 @@ plan_words! {
         Newest = "newest",
         /// What is neither journal nor segment: marks, snapshots, indexes, identity.
         Side = "side",
+        /// The marks: how far each log is durable, and where it starts.
+        Marks = "marks",
     }
 }
 

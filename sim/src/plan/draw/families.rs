@@ -16,6 +16,8 @@ pub(super) fn add(seed: u64, plan: &mut Plan) {
     retention(&mut chance("retention"), plan);
     last_sequences(&mut chance("last sequences"), plan);
     youth(&mut chance("youth"), plan);
+    marks(&mut chance("marks"), plan);
+    ageless(&mut chance("ageless"), plan);
 }
 
 fn tell(plan: &mut Plan, story: &str) {
@@ -81,4 +83,41 @@ fn youth(chance: &mut Chance, plan: &mut Plan) {
         plan.faults.push(Fault { at, kind: Kind::PowerLoss(PowerLoss { unsynced, down }) });
     }
     plan.faults.sort_by_key(|fault| fault.at);
+}
+
+/// The marks rot, and some of what they vouch for with them: a node that took them for none would
+/// take the rest for a torn tail. One that notices does not start, and the run is excused.
+fn marks(chance: &mut Chance, plan: &mut Plan) {
+    if !chance.one_in(24) {
+        return;
+    }
+    tell(plan, "rot in the marks and below them, then a crash");
+    plan.mode = Mode::Unbudgeted;
+    plan.node.checkpoint_bytes = 16 << 10;
+    plan.node.journal_files = 2;
+    let millis = plan.run.safety.as_millis() as u64;
+    let mut at = Duration::from_millis(millis / 4 + chance.below(millis / 2));
+    for files in [Files::Newest, Files::Segment, Files::Marks] {
+        plan.faults.push(Fault { at, kind: Kind::BitFlip(BitFlip { files }) });
+        at += Duration::from_micros(1);
+    }
+    let down = Duration::from_millis(chance.below(100));
+    plan.faults.push(Fault { at, kind: Kind::Crash(Crash { down }) });
+    plan.faults.sort_by_key(|fault| fault.at);
+}
+
+/// Records without a date, where only age deletes: none may ever go.
+fn ageless(chance: &mut Chance, plan: &mut Plan) {
+    if !chance.one_in(24) {
+        return;
+    }
+    tell(plan, "records without a date");
+    for topic in &mut plan.topics {
+        topic.retention_bytes = None;
+        topic.retention_time = Some(Duration::from_millis(*chance.pick(&[200, 2000])));
+        topic.segment_bytes = topic.segment_bytes.min(4096);
+        topic.log_append_time = false;
+    }
+    plan.workload.undated = Ratio::new(1, 1);
+    plan.workload.delete_records = Ratio::NEVER;
 }
