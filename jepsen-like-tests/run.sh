@@ -1,7 +1,7 @@
 #!/bin/bash
 # Other people's clients, tests and load against our released binary; installs what it needs.
 #
-#   run.sh [clients|kill9|robustness|conformance|bench|all|install] [options]
+#   run.sh [clients|kill9|rounds|robustness|conformance|bench|all|install] [options]
 #
 # Options go to the part that is named: --broker kafka runs the same against Apache Kafka, the
 # oracle; --bootstrap HOST:PORT uses a broker that runs already (clients, conformance);
@@ -29,6 +29,13 @@ clients() {
 
 kill9() {
   "$harness" kill-nine "$@"
+}
+
+# Three nodes, and one fault after the other; a fourth node where one is to be replaced, which has
+# a cluster of its own.
+rounds() {
+  "$harness" rounds --only leader,controller,two,pause,all,wipe "$@"
+  "$harness" rounds --only replace --set replace.after=30s "$@"
 }
 
 robustness() {
@@ -72,10 +79,11 @@ bench() {
 build
 case "$part" in
 install) install kafka kcat python node go rskafka librdkafka ;;
-clients | kill9 | robustness | conformance | bench) "$part" "$@" ;;
+clients | kill9 | rounds | robustness | conformance | bench) "$part" "$@" ;;
 all)
   clients
   kill9 --rounds 100
+  rounds
   robustness
   conformance
   bench

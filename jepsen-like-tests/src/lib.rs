@@ -8,5 +8,7 @@ pub mod kill_nine;
 pub mod probe;
 pub mod process;
 pub mod robustness;
+pub mod rounds;
 pub mod stopwatch;
+pub mod trio;
 pub mod wire;

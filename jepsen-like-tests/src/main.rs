@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use jepsen_like_tests::process::{Broker, Kind, Recipe, disk_bytes, free_address};
-use jepsen_like_tests::{clients, kill_nine, probe, robustness};
+use jepsen_like_tests::trio::Trio;
+use jepsen_like_tests::{clients, kill_nine, probe, robustness, rounds};
 
 #[derive(Debug, Parser)]
 #[command(about = "Real processes, real clients, real faults")]
@@ -60,6 +61,26 @@ enum What {
         /// third of them for 10,000 connections and the code.
         #[arg(long, default_value_t = 384)]
         bound: u64,
+    },
+    /// A cluster of three processes, one fault after the other.
+    Rounds {
+        /// Only these faults.
+        #[arg(long, value_delimiter = ',', value_enum)]
+        only: Vec<rounds::Fault>,
+        /// How long a node is down, or stopped, in milliseconds.
+        #[arg(long, default_value_t = 20_000)]
+        struck: u64,
+        /// How long to write before a fault and after it, in milliseconds.
+        #[arg(long, default_value_t = 5000)]
+        calm: u64,
+        #[arg(long, default_value_t = 3)]
+        partitions: i32,
+        /// How often.
+        #[arg(long, default_value_t = 1)]
+        times: usize,
+        /// The binary; the released one otherwise.
+        #[arg(long)]
+        binary: Option<PathBuf>,
     },
     /// Time from exec to the first acknowledged record.
     Probe {
@@ -148,6 +169,25 @@ fn run(arguments: &Arguments) -> Result<bool, Failure> {
             let report = robustness::run(&mut broker, bound << 20, say)?;
             println!("{report}");
             Ok(report.passed())
+        }
+        What::Rounds { only, struck, calm, partitions, times, binary } => {
+            let faults = if only.is_empty() { rounds::Fault::ALL } else { only };
+            let size = rounds::Size {
+                calm: Duration::from_millis(*calm),
+                struck: Duration::from_millis(*struck),
+                partitions: *partitions,
+            };
+            let faults = faults.repeat(*times);
+            // A fourth node only where one is to take another's place.
+            let count = if faults.contains(&rounds::Fault::Replace) { 4 } else { 3 };
+            let settings = &arguments.settings;
+            let mut trio = Trio::new(&recipe.root, folder.path(), count, settings)?;
+            if let Some(binary) = binary {
+                trio = trio.with_binary(binary);
+            }
+            let report = rounds::run(&mut trio, &faults, size, say)?;
+            println!("{report}");
+            Ok(report.violations.is_empty())
         }
         What::Probe { times } => probe_times(&recipe, *times),
         What::Host => {

@@ -21,6 +21,25 @@ pub struct Fetched {
     pub value: Vec<u8>,
 }
 
+/// What Metadata says of a cluster and one topic.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cluster {
+    /// By node.
+    pub addresses: std::collections::BTreeMap<i32, SocketAddr>,
+    pub controller: i32,
+    pub partitions: Vec<Placed>,
+}
+
+/// Where a partition is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    pub index: i32,
+    /// -1 for none.
+    pub leader: i32,
+    pub replicas: Vec<i32>,
+    pub in_sync: Vec<i32>,
+}
+
 fn invalid(text: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text.into())
 }
@@ -112,6 +131,11 @@ impl<'a> Answer<'a> {
         self.take(usize::try_from(length).unwrap_or(0))
     }
 
+    fn numbers(&mut self) -> io::Result<Vec<i32>> {
+        let count = self.i32()?;
+        (0..count).map(|_| self.i32()).collect()
+    }
+
     fn varint(&mut self) -> io::Result<i64> {
         let mut value = 0_u64;
         for shift in (0..70).step_by(7) {
@@ -136,6 +160,56 @@ impl Connection {
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
         stream.set_write_timeout(Some(Duration::from_secs(30)))?;
         Ok(Self { stream, correlation: 0 })
+    }
+
+    /// As `open`, for a node that may be stopped or gone.
+    ///
+    /// # Errors
+    /// If nothing listens there.
+    pub fn brief(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(3)))?;
+        stream.set_write_timeout(Some(Duration::from_secs(3)))?;
+        Ok(Self { stream, correlation: 0 })
+    }
+
+    /// Metadata v1 of one topic.
+    ///
+    /// # Errors
+    /// If the connection ends, or the topic is not known.
+    pub fn describe(&mut self, topic: &str) -> io::Result<Cluster> {
+        let mut body = 1_i32.to_be_bytes().to_vec();
+        put_string(&mut body, topic);
+        let answer = self.call(3, 1, &body)?;
+        let mut answer = Answer(&answer);
+        let mut cluster = Cluster::default();
+        for _ in 0..answer.i32()? {
+            let id = answer.i32()?;
+            let host = String::from_utf8_lossy(answer.string()?).into_owned();
+            let port = answer.i32()?;
+            answer.string()?;
+            let address = format!("{host}:{port}").parse();
+            let address = address.map_err(|_| invalid(format!("{host}:{port} is no address")))?;
+            cluster.addresses.insert(id, address);
+        }
+        cluster.controller = answer.i32()?;
+        for _ in 0..answer.i32()? {
+            let code = answer.i16()?;
+            answer.string()?;
+            answer.take(1)?;
+            for _ in 0..answer.i32()? {
+                answer.i16()?;
+                let (index, leader) = (answer.i32()?, answer.i32()?);
+                let (replicas, in_sync) = (answer.numbers()?, answer.numbers()?);
+                cluster.partitions.push(Placed { index, leader, replicas, in_sync });
+            }
+            if code != 0 {
+                return Err(invalid(format!("Metadata refused with {code}")));
+            }
+        }
+        cluster.partitions.sort_by_key(|partition| partition.index);
+        Ok(cluster)
     }
 
     /// As `open`, for a client that takes so few bytes before it reads them.
@@ -216,10 +290,24 @@ impl Connection {
         partitions: i32,
         configs: &[(&str, &str)],
     ) -> io::Result<()> {
+        self.create_replicated(topic, partitions, 1, configs)
+    }
+
+    /// The same with so many replicas.
+    ///
+    /// # Errors
+    /// If the connection ends, or the broker refuses.
+    pub fn create_replicated(
+        &mut self,
+        topic: &str,
+        partitions: i32,
+        replicas: i16,
+        configs: &[(&str, &str)],
+    ) -> io::Result<()> {
         let mut body = 1_i32.to_be_bytes().to_vec();
         put_string(&mut body, topic);
         body.extend(partitions.to_be_bytes());
-        body.extend(1_i16.to_be_bytes());
+        body.extend(replicas.to_be_bytes());
         body.extend(0_i32.to_be_bytes());
         body.extend(i32::try_from(configs.len()).expect("few").to_be_bytes());
         for (name, value) in configs {

@@ -1,0 +1,404 @@
+//! Rounds against a cluster of processes: each strikes one fault while writers write, waits until
+//! the cluster is whole again, and looks whether everything acknowledged is there, once, in order.
+//! At the end all nodes stop, and their logs must be the same, byte for byte.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::stopwatch::{Stopwatch, retry, wall_milliseconds};
+use crate::trio::Trio;
+use crate::wire::{Cluster, Connection, Placed, batch};
+
+const TOPIC: &str = "rounds";
+const RECORDS_PER_BATCH: usize = 5;
+const VALUE_BYTES: usize = 200;
+/// From the end of a fault until everything is led and in sync.
+const WHOLE_WITHIN: Duration = Duration::from_secs(90);
+/// How long it must stay so.
+const WHOLE_FOR: Duration = Duration::from_secs(3);
+const STOP_WITHIN: Duration = Duration::from_secs(40);
+
+/// What strikes in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Fault {
+    /// SIGKILL of the node that leads partition 0.
+    Leader,
+    /// ... of the one that leads the metadata.
+    Controller,
+    /// ... of both at once, or of two nodes if one is both.
+    Two,
+    /// SIGSTOP of a leader for a while.
+    Pause,
+    /// SIGKILL of every node.
+    All,
+    /// SIGKILL of a follower, whose disk is empty when it comes back.
+    Wipe,
+    /// SIGKILL of a leader that never comes back: a fourth node takes over its copies.
+    Replace,
+}
+
+impl Fault {
+    pub const ALL: &[Self] = &[
+        Self::Leader,
+        Self::Controller,
+        Self::Two,
+        Self::Pause,
+        Self::All,
+        Self::Wipe,
+        Self::Replace,
+    ];
+}
+
+/// How long things last.
+#[derive(Debug, Clone, Copy)]
+pub struct Size {
+    /// Of writing, before a fault and after the healing.
+    pub calm: Duration,
+    /// Of being down, or stopped.
+    pub struck: Duration,
+    pub partitions: i32,
+}
+
+/// An acknowledged batch of a writer, which has one partition to itself and one batch under way.
+#[derive(Debug, Clone, Copy)]
+struct Acknowledged {
+    base: i64,
+    id: u64,
+    at: Duration,
+}
+
+#[derive(Debug)]
+pub struct Round {
+    pub fault: Fault,
+    pub acknowledged: usize,
+    /// From the fault to the next acknowledgement of the partition that it struck.
+    pub next_after: Option<Duration>,
+    /// From the end of the fault until all was in sync.
+    pub whole_after: Option<Duration>,
+}
+
+#[derive(Debug, Default)]
+pub struct Report {
+    pub rounds: Vec<Round>,
+    pub violations: Vec<String>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = |time: Option<Duration>| {
+            time.map_or_else(|| "never".to_owned(), |time| time.as_millis().to_string())
+        };
+        writeln!(out, "| fault | batches acknowledged | next after (ms) | whole after (ms) |")?;
+        writeln!(out, "|---|---|---|---|")?;
+        for Round { fault, acknowledged, next_after, whole_after } in &self.rounds {
+            let (next, whole) = (millis(*next_after), millis(*whole_after));
+            writeln!(out, "| {fault:?} | {acknowledged} | {next} | {whole} |")?;
+        }
+        writeln!(out, "\n{} violations.", self.violations.len())?;
+        self.violations.iter().take(20).try_for_each(|violation| writeln!(out, "- {violation}"))
+    }
+}
+
+/// Plays the rounds one after the other on one cluster, whose nodes do not run yet.
+///
+/// # Errors
+/// If processes cannot be started or stopped. What a fault broke is in the report.
+pub fn run(
+    trio: &mut Trio,
+    faults: &[Fault],
+    size: Size,
+    progress: impl Fn(&str),
+) -> io::Result<Report> {
+    let mut report = Report::default();
+    for id in trio.ids() {
+        trio.start(id)?;
+    }
+    let created = retry(Duration::from_secs(30), || {
+        trio.addresses().into_iter().find_map(|address| {
+            let mut connection = Connection::brief(address).ok()?;
+            connection.create_replicated(TOPIC, size.partitions, 3, &[]).ok()
+        })
+    });
+    if created.is_none() || whole(trio, size.partitions, &[]).is_none() {
+        report.violations.push(format!("no cluster came to be\n{}", trio.last_words()));
+        return Ok(report);
+    }
+    let ids = AtomicU64::new(1);
+    let mut all = BTreeMap::new();
+    let mut gone = Vec::new();
+    for fault in faults {
+        let round = play(trio, *fault, size, &ids, &mut all, &mut gone)?;
+        if round.whole_after.is_none() {
+            let seen = trio.describe(TOPIC);
+            let sentence = format!("{fault:?}: not whole within {WHOLE_WITHIN:?}: {seen:?}");
+            report.violations.push(format!("{sentence}\n{}", trio.last_words()));
+        }
+        if round.next_after.is_none() {
+            report.violations.push(format!("{fault:?}: nothing was acknowledged afterwards"));
+        }
+        report.violations.extend(verify(trio, &all).into_iter().map(|v| format!("{fault:?}: {v}")));
+        let (next, whole) = (round.next_after, round.whole_after);
+        progress(&format!("{fault:?}: next {next:?}, whole {whole:?}"));
+        report.rounds.push(round);
+        if !report.violations.is_empty() {
+            break;
+        }
+    }
+    report.violations.extend(trio.stop(STOP_WITHIN)?);
+    report.violations.extend(compare(trio, &gone)?);
+    Ok(report)
+}
+
+fn play(
+    trio: &mut Trio,
+    fault: Fault,
+    size: Size,
+    ids: &AtomicU64,
+    all: &mut BTreeMap<i32, Vec<Acknowledged>>,
+    gone: &mut Vec<i32>,
+) -> io::Result<Round> {
+    let (stop, fresh, watch) = (AtomicBool::new(false), Mutex::new(Vec::new()), Stopwatch::start());
+    let addresses = trio.addresses();
+    let mut struck_at = Duration::ZERO;
+    let mut whole_after = None;
+    std::thread::scope(|scope| {
+        for partition in 0..size.partitions {
+            let (stop, fresh, addresses) = (&stop, &fresh, &addresses);
+            scope.spawn(move || {
+                let mine = write(addresses, partition, ids, stop, watch);
+                fresh.lock().expect("no writer panics").push((partition, mine));
+            });
+        }
+        let outcome = (|| {
+            std::thread::sleep(size.calm);
+            struck_at = strike(trio, fault, size, gone, watch)?;
+            whole_after = whole(trio, size.partitions, gone);
+            std::thread::sleep(size.calm);
+            io::Result::Ok(())
+        })();
+        stop.store(true, Ordering::Relaxed);
+        outcome
+    })?;
+    let mut round = Round { fault, acknowledged: 0, next_after: None, whole_after };
+    for (partition, mine) in fresh.into_inner().expect("no writer panics") {
+        round.acknowledged += mine.len();
+        if partition == 0 {
+            // One that was under way when the fault struck tells nothing of what came after it.
+            let later = mine.iter().map(|one| one.at).find(|at| *at > struck_at + GRACE);
+            round.next_after = later.map(|at| at - struck_at);
+        }
+        all.entry(partition).or_default().extend(mine);
+    }
+    Ok(round)
+}
+
+/// Answers that were on their way already.
+const GRACE: Duration = Duration::from_millis(5);
+
+/// Strikes, waits, and ends the fault. Says when it struck.
+fn strike(
+    trio: &mut Trio,
+    fault: Fault,
+    size: Size,
+    gone: &mut Vec<i32>,
+    watch: Stopwatch,
+) -> io::Result<Duration> {
+    let seen = trio.describe(TOPIC).unwrap_or_default();
+    let leader = seen.partitions.first().map_or(1, |partition| partition.leader.max(1));
+    let follower = trio.ids().into_iter().find(|id| *id != leader && !gone.contains(id));
+    let struck: Vec<i32> = match fault {
+        Fault::Leader | Fault::Pause | Fault::Replace => vec![leader],
+        Fault::Controller => vec![seen.controller.max(1)],
+        Fault::Two if seen.controller != leader => vec![leader, seen.controller.max(1)],
+        Fault::Two => [Some(leader), follower].into_iter().flatten().collect(),
+        Fault::All => trio.ids().into_iter().filter(|id| !gone.contains(id)).collect(),
+        Fault::Wipe => follower.into_iter().collect(),
+    };
+    if fault == Fault::Pause {
+        trio.signal(leader, "-STOP")?;
+        let at = watch.elapsed();
+        std::thread::sleep(size.struck);
+        return trio.signal(leader, "-CONT").map(|()| at);
+    }
+    for id in &struck {
+        trio.kill(*id)?;
+    }
+    let at = watch.elapsed();
+    if fault == Fault::Replace {
+        gone.extend(struck);
+        return Ok(at);
+    }
+    std::thread::sleep(size.struck);
+    for id in struck {
+        if fault == Fault::Wipe {
+            trio.wipe(id)?;
+        }
+        trio.start(id)?;
+    }
+    Ok(at)
+}
+
+/// Waits until every partition is led, and in sync on three nodes that are not gone, and stays so:
+/// a cluster that has not noticed yet looks whole too. Says when that began.
+fn whole(trio: &Trio, partitions: i32, gone: &[i32]) -> Option<Duration> {
+    let watch = Stopwatch::start();
+    let mut since = None;
+    retry(WHOLE_WITHIN, || {
+        if is_whole(trio, partitions, gone).is_none() {
+            since = None;
+            return None;
+        }
+        let began = *since.get_or_insert_with(|| watch.elapsed());
+        (watch.elapsed() >= began + WHOLE_FOR).then_some(began)
+    })
+}
+
+fn is_whole(trio: &Trio, partitions: i32, gone: &[i32]) -> Option<()> {
+    std::thread::sleep(Duration::from_millis(20));
+    let seen = trio.describe(TOPIC)?;
+    let is_well = |partition: &Placed| {
+        let here = partition.in_sync.iter().filter(|id| !gone.contains(id)).count();
+        partition.leader >= 0 && here == 3
+    };
+    let count = usize::try_from(partitions).ok()?;
+    (seen.partitions.len() == count && seen.partitions.iter().all(is_well)).then_some(())
+}
+
+/// One batch after the other, each sent once: what has no answer is not sent again, so that
+/// nothing may stand twice.
+fn write(
+    addresses: &[SocketAddr],
+    partition: i32,
+    ids: &AtomicU64,
+    stop: &AtomicBool,
+    watch: Stopwatch,
+) -> Vec<Acknowledged> {
+    let mut acknowledged = Vec::new();
+    let mut link = None;
+    while !stop.load(Ordering::Relaxed) {
+        let Some(connection) = &mut link else {
+            link = leader_of(addresses, partition).and_then(|at| Connection::brief(at).ok());
+            if link.is_none() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            continue;
+        };
+        let id = ids.fetch_add(1, Ordering::Relaxed);
+        let values: Vec<Vec<u8>> = (0..RECORDS_PER_BATCH).map(|place| value(id, place)).collect();
+        let sent = connection.send_produce(TOPIC, partition, &batch(&values, wall_milliseconds()));
+        match sent.and_then(|()| connection.receive_produced()) {
+            Ok(Ok(base)) => acknowledged.push(Acknowledged { base, id, at: watch.elapsed() }),
+            Ok(Err(_)) => {
+                link = None;
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(_) => link = None,
+        }
+    }
+    acknowledged
+}
+
+fn leader_of(addresses: &[SocketAddr], partition: i32) -> Option<SocketAddr> {
+    addresses.iter().find_map(|address| {
+        let seen: Cluster = Connection::brief(*address).ok()?.describe(TOPIC).ok()?;
+        let placed = seen.partitions.iter().find(|placed| placed.index == partition)?;
+        seen.addresses.get(&placed.leader).copied()
+    })
+}
+
+fn value(id: u64, place: usize) -> Vec<u8> {
+    let mut value = id.to_be_bytes().to_vec();
+    value.extend((place as u64).to_be_bytes());
+    value.resize(VALUE_BYTES, id as u8);
+    value
+}
+
+fn parse(value: &[u8]) -> Option<(u64, u64)> {
+    let id = u64::from_be_bytes(value.get(..8)?.try_into().ok()?);
+    let place = u64::from_be_bytes(value.get(8..16)?.try_into().ok()?);
+    value[16..].iter().all(|byte| *byte == id as u8).then_some((id, place))
+}
+
+/// Reads everything, and compares with what was acknowledged so far.
+fn verify(trio: &Trio, all: &BTreeMap<i32, Vec<Acknowledged>>) -> Vec<String> {
+    let mut violations = Vec::new();
+    for (partition, acknowledged) in all {
+        let found = retry(Duration::from_secs(20), || {
+            let address = leader_of(&trio.addresses(), *partition)?;
+            read(address, *partition).ok()
+        });
+        let Some(found) = found else {
+            violations.push(format!("{TOPIC}-{partition} cannot be read"));
+            continue;
+        };
+        let mut last = -1;
+        for one in acknowledged {
+            if one.base <= last {
+                violations.push(format!(
+                    "{TOPIC}-{partition}: batch {} stands at {}, sent after {last} was told",
+                    one.id, one.base
+                ));
+            }
+            last = one.base;
+            for (offset, place) in (one.base..).zip(0..RECORDS_PER_BATCH as u64) {
+                let there = found.get(&offset);
+                if there != Some(&(one.id, place)) {
+                    let id = one.id;
+                    violations.push(format!(
+                        "{TOPIC}-{partition}@{offset}: acknowledged {id}.{place}, found {there:?}"
+                    ));
+                }
+            }
+        }
+        let mut seen: Vec<_> = found.values().collect();
+        seen.sort_unstable();
+        if let Some(twice) = seen.windows(2).find(|pair| pair[0] == pair[1]) {
+            violations.push(format!("{TOPIC}-{partition}: {:?} stands twice", twice[0]));
+        }
+    }
+    violations
+}
+
+fn read(address: SocketAddr, partition: i32) -> io::Result<BTreeMap<i64, (u64, u64)>> {
+    let mut connection = Connection::open(address)?;
+    let end = connection.list_offset(TOPIC, partition, -1)?;
+    let (mut next, mut found) = (0, BTreeMap::new());
+    while next < end {
+        let records = connection.fetch(TOPIC, partition, next)?;
+        let last = records.last().ok_or_else(|| io::Error::other("nothing comes"))?;
+        next = last.offset + 1;
+        for record in &records {
+            let parsed = parse(&record.value).unwrap_or_default();
+            found.insert(record.offset, parsed);
+        }
+    }
+    Ok(found)
+}
+
+/// The logs of all nodes that were there to the end.
+fn compare(trio: &Trio, gone: &[i32]) -> io::Result<Vec<String>> {
+    let ids = trio.ids().into_iter().filter(|id| !gone.contains(id));
+    let directories: Vec<_> = ids.map(|id| trio.data(id).to_owned()).collect();
+    let output = Command::new(trio.binary())
+        .args(["log", "verify", "--json"])
+        .args(&directories)
+        .output()?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Ok(vec![format!("the copies: {said}")]);
+    }
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let compared = report["compared"].as_array().cloned().unwrap_or_default();
+    let mut logs = compared.iter().filter(|log| log["topic"] == TOPIC).peekable();
+    if logs.peek().is_none() {
+        return Ok(vec!["no log has copies to compare".to_owned()]);
+    }
+    let short = logs.filter(|log| log["ahead"] != 0 || log["copies"] != 3);
+    Ok(short.map(|log| format!("the copies are not of one length: {log}")).collect())
+}
