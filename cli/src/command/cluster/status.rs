@@ -197,7 +197,11 @@ fn verdict(status: &Status) -> String {
     }
     let longest = status.repairs.iter().filter_map(|repair| repair.seconds_left).max();
     if let Some(seconds) = longest {
-        let left = human::duration(std::time::Duration::from_secs(seconds));
+        // Nothing is left to copy: they join as soon as their leaders have heard of them.
+        let left = match seconds {
+            0 => "a moment".to_owned(),
+            seconds => human::duration(std::time::Duration::from_secs(seconds)),
+        };
         parts.push(format!("repaired in about {left}"));
     } else if !status.repairs.is_empty() {
         parts.push(format!("{} being repaired", partitions(status.repairs.len())));
