@@ -6,5 +6,7 @@ mod data;
 mod founding;
 #[path = "cluster/serving.rs"]
 mod serving;
+#[path = "cluster/strangers.rs"]
+mod strangers;
 #[path = "cluster/trio.rs"]
 mod trio;
