@@ -40,6 +40,42 @@ fn seats_see_one_history() {
     assert!(restored > walks / 4, "only {restored} restored in {walks} walks");
 }
 
+/// What shows in images and answers; `quorum_random` looks closer at the quorum itself.
+#[cfg(mutants)]
+#[test]
+fn planted_bugs_are_noticed() {
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut table = String::new();
+    let mut missed: Vec<&str> = Vec::new();
+    for slug in PLANTED {
+        quorate_core::mutant::choose(Some(slug));
+        let noticed = (0..SEEDS_MAX)
+            .find(|seed| std::panic::catch_unwind(|| Walk::new(*seed).run().decided).is_err());
+        quorate_core::mutant::choose(None);
+        let seeds = noticed.map_or_else(|| "-".to_owned(), |seed| (seed + 1).to_string());
+        table += &format!("{slug} {seeds}\n");
+        missed.extend(noticed.is_none().then_some(slug));
+    }
+    drop(std::panic::take_hook());
+    assert!(missed.is_empty(), "not noticed: {missed:?}\n{table}");
+}
+
+#[cfg(mutants)]
+const SEEDS_MAX: u64 = 150;
+
+#[cfg(mutants)]
+const PLANTED: &[&str] = &[
+    "campaign-with-unapplied-config",
+    "learner-refuses-vote",
+    "pid-block-issued-twice",
+    "read-index-before-first-commit",
+    "same-epoch-leader-after-restart",
+    "snapshot-id-off-by-one",
+    "truncate-committed",
+    "uncommitted-image-exposed",
+    "unsorted-quorum-scan",
+];
+
 #[derive(Debug)]
 enum Asked {
     Create(String),
@@ -95,6 +131,10 @@ struct Walk {
     loss: Ratio,
     doubling: Ratio,
     crashes: u64,
+    /// How long a moment lasts at most, in microseconds.
+    haste: u64,
+    /// Of a hundred completions, how many do not come yet.
+    slowness: u64,
     end: End,
 }
 
@@ -120,7 +160,9 @@ impl Walk {
             Ratio::new(u32::try_from(often).expect("small"), 100)
         };
         let (loss, doubling) = (percent(&mut rng, 20), percent(&mut rng, 10));
-        let crashes = rng.below(2) * rng.below(15);
+        let crashes = rng.below(2) * rng.below(20);
+        let haste = of(&mut rng, &[20_000, 80_000, 200_000]);
+        let slowness = of(&mut rng, &[0, 0, 80]);
         let told = seats.ids().into_iter().map(|id| (id, Told::default())).collect();
         Self {
             rng,
@@ -139,6 +181,8 @@ impl Walk {
             loss,
             doubling,
             crashes,
+            haste,
+            slowness,
             end: End { decided: 0, restored: 0 },
         }
     }
@@ -173,14 +217,14 @@ impl Walk {
                 let effects = self.seats.tell_log(id, LogInput::Close { request });
                 self.watch(id, effects);
             }
-            60..500 => self.deliver(),
-            500..750 => {
+            60..550 => self.deliver(),
+            550..750 if self.rng.below(100) >= self.slowness => {
                 let count = usize::try_from(1 + self.rng.below(4)).expect("small");
                 let effects = self.seats.complete(id, count);
                 self.watch(id, effects);
             }
             750..850 => {
-                let until = self.seats.time + Duration::from_micros(self.rng.below(40_000));
+                let until = self.seats.time + Duration::from_micros(self.rng.below(self.haste));
                 while let Some((id, effects)) = self.seats.tick(until) {
                     self.watch(id, effects);
                 }
@@ -191,6 +235,8 @@ impl Walk {
                 let request = self.request(leader, asked);
                 self.step(leader, Input::Quorum(QuorumInput::Read { request }));
             }
+            // Their time has not come.
+            550..750 => {}
             _ => self.ask(),
         }
     }
@@ -215,7 +261,7 @@ impl Walk {
     }
 
     fn crash(&mut self, id: NodeId) {
-        let landed = usize::try_from(self.rng.below(3)).expect("small");
+        let landed = usize::try_from(self.rng.below(5).saturating_sub(2)).expect("small");
         self.seats.crash(id, landed);
         self.told.insert(id, Told::default());
         self.asked.retain(|_, (node, _)| *node != id);
