@@ -171,7 +171,7 @@ fn run(arguments: &Arguments) -> Result<bool, Failure> {
             Ok(report.passed())
         }
         What::Rounds { only, struck, calm, partitions, times, binary } => {
-            let faults = if only.is_empty() { rounds::Fault::ALL } else { only };
+            let faults = if only.is_empty() { rounds::Fault::ALL } else { only.as_slice() };
             let size = rounds::Size {
                 calm: Duration::from_millis(*calm),
                 struck: Duration::from_millis(*struck),
@@ -181,9 +181,12 @@ fn run(arguments: &Arguments) -> Result<bool, Failure> {
             // A fourth node only where one is to take another's place.
             let count = if faults.contains(&rounds::Fault::Replace) { 4 } else { 3 };
             let settings = &arguments.settings;
-            let mut trio = Trio::new(&recipe.root, folder.path(), count, settings)?;
+            let mut trio = Trio::new(recipe.kind, &recipe.root, folder.path(), count, settings)?;
             if let Some(binary) = binary {
                 trio = trio.with_binary(binary);
+            }
+            if faults.iter().any(|fault| fault.wants_network()) {
+                trio = trio.in_namespaces()?;
             }
             let report = rounds::run(&mut trio, &faults, size, say)?;
             println!("{report}");

@@ -16,6 +16,8 @@ use crate::trio::Trio;
 use crate::wire::{Cluster, Connection, Placed, batch};
 
 const TOPIC: &str = "rounds";
+/// What we do by default.
+const CONFIGS: [(&str, &str); 1] = [("min.insync.replicas", "2")];
 const RECORDS_PER_BATCH: usize = 5;
 const VALUE_BYTES: usize = 200;
 /// From the end of a fault until everything is led and in sync.
@@ -35,6 +37,10 @@ pub enum Fault {
     Two,
     /// SIGSTOP of a leader for a while.
     Pause,
+    /// Nothing passes between a leader and the other nodes; clients reach all.
+    Cut,
+    /// The others hear nothing of a leader, which hears them.
+    Mute,
     /// SIGKILL of every node.
     All,
     /// SIGKILL of a follower, whose disk is empty when it comes back.
@@ -44,11 +50,19 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Whether each node must have a network of its own.
+    #[must_use]
+    pub const fn wants_network(self) -> bool {
+        matches!(self, Self::Cut | Self::Mute)
+    }
+
     pub const ALL: &[Self] = &[
         Self::Leader,
         Self::Controller,
         Self::Two,
         Self::Pause,
+        Self::Cut,
+        Self::Mute,
         Self::All,
         Self::Wipe,
         Self::Replace,
@@ -100,6 +114,16 @@ impl fmt::Display for Report {
             let (next, whole) = (millis(*next_after), millis(*whole_after));
             writeln!(out, "| {fault:?} | {acknowledged} | {next} | {whole} |")?;
         }
+        for fault in Fault::ALL {
+            let of = self.rounds.iter().filter(|round| round.fault == *fault);
+            let mut times: Vec<Duration> = of.filter_map(|round| round.next_after).collect();
+            times.sort_unstable();
+            if times.len() > 1 {
+                let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)];
+                let (half, most) = (at(50).as_millis(), at(99).as_millis());
+                writeln!(out, "\n{fault:?}, {} times: p50 {half} ms, p99 {most} ms", times.len())?;
+            }
+        }
         writeln!(out, "\n{} violations.", self.violations.len())?;
         self.violations.iter().take(20).try_for_each(|violation| writeln!(out, "- {violation}"))
     }
@@ -122,7 +146,7 @@ pub fn run(
     let created = retry(Duration::from_secs(30), || {
         trio.addresses().into_iter().find_map(|address| {
             let mut connection = Connection::brief(address).ok()?;
-            connection.create_replicated(TOPIC, size.partitions, 3, &[]).ok()
+            connection.create_replicated(TOPIC, size.partitions, 3, &CONFIGS).ok()
         })
     });
     if created.is_none() || whole(trio, size.partitions, &[]).is_none() {
@@ -177,8 +201,10 @@ fn play(
         }
         let outcome = (|| {
             std::thread::sleep(size.calm);
-            struck_at = strike(trio, fault, size, gone, watch)?;
+            let wiped;
+            (struck_at, wiped) = strike(trio, fault, size, gone, watch)?;
             whole_after = whole(trio, size.partitions, gone);
+            wiped.map_or(Ok(()), |id| trio.vote_anew(id))?;
             std::thread::sleep(size.calm);
             io::Result::Ok(())
         })();
@@ -201,19 +227,19 @@ fn play(
 /// Answers that were on their way already.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// Strikes, waits, and ends the fault. Says when it struck.
+/// Strikes, waits, and ends the fault. Says when it struck, and whose disk was emptied.
 fn strike(
     trio: &mut Trio,
     fault: Fault,
     size: Size,
     gone: &mut Vec<i32>,
     watch: Stopwatch,
-) -> io::Result<Duration> {
+) -> io::Result<(Duration, Option<i32>)> {
     let seen = trio.describe(TOPIC).unwrap_or_default();
     let leader = seen.partitions.first().map_or(1, |partition| partition.leader.max(1));
     let follower = trio.ids().into_iter().find(|id| *id != leader && !gone.contains(id));
     let struck: Vec<i32> = match fault {
-        Fault::Leader | Fault::Pause | Fault::Replace => vec![leader],
+        Fault::Leader | Fault::Pause | Fault::Cut | Fault::Mute | Fault::Replace => vec![leader],
         Fault::Controller => vec![seen.controller.max(1)],
         Fault::Two if seen.controller != leader => vec![leader, seen.controller.max(1)],
         Fault::Two => [Some(leader), follower].into_iter().flatten().collect(),
@@ -224,7 +250,19 @@ fn strike(
         trio.signal(leader, "-STOP")?;
         let at = watch.elapsed();
         std::thread::sleep(size.struck);
-        return trio.signal(leader, "-CONT").map(|()| at);
+        return trio.signal(leader, "-CONT").map(|()| (at, None));
+    }
+    if let (true, Some(network)) = (fault.wants_network(), trio.network()) {
+        let others: Vec<i32> = trio.ids().into_iter().filter(|id| *id != leader).collect();
+        let mut ways: Vec<(i32, i32)> = others.iter().map(|other| (leader, *other)).collect();
+        if fault == Fault::Cut {
+            ways.extend(others.iter().map(|other| (*other, leader)));
+        }
+        ways.iter().try_for_each(|(from, to)| network.cut(*from, *to))?;
+        let at = watch.elapsed();
+        std::thread::sleep(size.struck);
+        ways.iter().try_for_each(|(from, to)| network.heal(*from, *to))?;
+        return Ok((at, None));
     }
     for id in &struck {
         trio.kill(*id)?;
@@ -232,16 +270,16 @@ fn strike(
     let at = watch.elapsed();
     if fault == Fault::Replace {
         gone.extend(struck);
-        return Ok(at);
+        return Ok((at, None));
     }
     std::thread::sleep(size.struck);
-    for id in struck {
+    for id in &struck {
         if fault == Fault::Wipe {
-            trio.wipe(id)?;
+            trio.wipe(*id)?;
         }
-        trio.start(id)?;
+        trio.start(*id)?;
     }
-    Ok(at)
+    Ok((at, struck.into_iter().next().filter(|_| fault == Fault::Wipe)))
 }
 
 /// Waits until every partition is led, and in sync on three nodes that are not gone, and stays so:
@@ -280,10 +318,15 @@ fn write(
     watch: Stopwatch,
 ) -> Vec<Acknowledged> {
     let mut acknowledged = Vec::new();
-    let mut link = None;
+    let (mut link, mut turn) = (None, 0);
     while !stop.load(Ordering::Relaxed) {
         let Some(connection) = &mut link else {
-            link = leader_of(addresses, partition).and_then(|at| Connection::brief(at).ok());
+            // A node that was cut off believes for a while that it leads: others are asked too.
+            turn += 1;
+            let mut addresses = addresses.to_vec();
+            let places = addresses.len();
+            addresses.rotate_left(turn % places);
+            link = leader_of(&addresses, partition).and_then(|at| Connection::brief(at).ok());
             if link.is_none() {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -385,10 +428,9 @@ fn read(address: SocketAddr, partition: i32) -> io::Result<BTreeMap<i64, (u64, u
 fn compare(trio: &Trio, gone: &[i32]) -> io::Result<Vec<String>> {
     let ids = trio.ids().into_iter().filter(|id| !gone.contains(id));
     let directories: Vec<_> = ids.map(|id| trio.data(id).to_owned()).collect();
-    let output = Command::new(trio.binary())
-        .args(["log", "verify", "--json"])
-        .args(&directories)
-        .output()?;
+    let Some(binary) = trio.binary() else { return Ok(Vec::new()) };
+    let output =
+        Command::new(binary).args(["log", "verify", "--json"]).args(&directories).output()?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         return Ok(vec![format!("the copies: {said}")]);

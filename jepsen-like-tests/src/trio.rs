@@ -1,5 +1,5 @@
 //! Several nodes of one cluster as processes, each with its own configuration and data: started,
-//! killed, stopped for a while, wiped, replaced.
+//! killed, stopped for a while, wiped, replaced. They are ours, or Apache Kafka's as the oracle.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::process::free_address;
+use crate::namespaces::{self, Namespaces};
+use crate::process::{Kind, free_address};
 use crate::stopwatch::retry;
 use crate::wire::{Cluster, Connection};
 
@@ -28,10 +29,14 @@ struct Member {
 /// Nodes by their number, from 1 on. All are killed when it is dropped.
 #[derive(Debug)]
 pub struct Trio {
+    kind: Kind,
+    root: PathBuf,
     binary: PathBuf,
     folder: PathBuf,
     settings: Vec<(String, String)>,
     members: BTreeMap<i32, Member>,
+    /// Each node in a network of its own, if cuts are wanted.
+    network: Option<Namespaces>,
 }
 
 fn signal(child: &Child, name: &str) -> io::Result<()> {
@@ -41,11 +46,17 @@ fn signal(child: &Child, name: &str) -> io::Result<()> {
 
 impl Trio {
     /// Plans `count` nodes; the first three are the voters. Nothing runs yet. Settings are
-    /// `section.key=value`.
+    /// `key=value` in the broker's own language (ours: `section.key`).
     ///
     /// # Errors
     /// If there are no free ports, or the folder cannot be written.
-    pub fn new(root: &Path, folder: &Path, count: i32, settings: &[String]) -> io::Result<Self> {
+    pub fn new(
+        kind: Kind,
+        root: &Path,
+        folder: &Path,
+        count: i32,
+        settings: &[String],
+    ) -> io::Result<Self> {
         let mut members = BTreeMap::new();
         for id in 1..=count {
             let (address, peers) = (free_address()?, free_address()?);
@@ -54,15 +65,39 @@ impl Trio {
         }
         let pairs = settings.iter().filter_map(|setting| setting.split_once('='));
         let trio = Self {
+            kind,
+            root: root.to_owned(),
             binary: root.join("target/release/quorate"),
             folder: folder.to_owned(),
             settings: pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
             members,
+            network: None,
         };
-        for id in trio.ids() {
-            fs::write(trio.configuration(id), trio.toml(id))?;
-        }
+        trio.configure()?;
         Ok(trio)
+    }
+
+    fn configure(&self) -> io::Result<()> {
+        self.ids().into_iter().try_for_each(|id| fs::write(self.configuration(id), self.toml(id)))
+    }
+
+    /// The same with a network for each node.
+    ///
+    /// # Errors
+    /// If the machine does not grant them.
+    pub fn in_namespaces(mut self) -> io::Result<Self> {
+        let count = self.ids().into_iter().max().unwrap_or(0);
+        self.network = Some(Namespaces::new(count)?);
+        for (id, member) in &mut self.members {
+            (member.address, member.peers) = Namespaces::addresses(*id);
+        }
+        self.configure()?;
+        Ok(self)
+    }
+
+    #[must_use]
+    pub fn network(&self) -> Option<&Namespaces> {
+        self.network.as_ref()
     }
 
     /// The same with another build of the node.
@@ -76,11 +111,43 @@ impl Trio {
         self.folder.join(format!("node{id}.toml"))
     }
 
-    fn toml(&self, id: i32) -> String {
-        let member = &self.members[&id];
+    fn voters(&self) -> String {
         let voters = self.members.iter().take(VOTERS);
         let voters: Vec<String> =
             voters.map(|(id, voter)| format!("{id}@{}", voter.peers)).collect();
+        voters.join(",")
+    }
+
+    /// A command that becomes the node.
+    fn command(&self, id: i32) -> Command {
+        let member = &self.members[&id];
+        match self.kind {
+            Kind::Quorate => {
+                let mut command = match &self.network {
+                    Some(_) => {
+                        let mut command = Command::new("ip");
+                        command.args(["netns", "exec", &namespaces::name(id)]).arg(&self.binary);
+                        command
+                    }
+                    None => Command::new(&self.binary),
+                };
+                command.arg("serve").arg("--config").arg(self.configuration(id));
+                command
+            }
+            Kind::Kafka => {
+                let script = self.root.join("jepsen-like-tests/setup/kafka-node.sh");
+                let (port, peers) = (member.address.port(), member.peers.port());
+                let mut command = Command::new(script);
+                command.arg(&member.data).arg(id.to_string());
+                command.args([port.to_string(), peers.to_string(), self.voters()]);
+                command.args(self.settings.iter().map(|(key, value)| format!("{key}={value}")));
+                command
+            }
+        }
+    }
+
+    fn toml(&self, id: i32) -> String {
+        let member = &self.members[&id];
         let mut sections: BTreeMap<&str, String> = BTreeMap::new();
         let mut put = |section, key: &str, value: &str| {
             let _ = writeln!(sections.entry(section).or_default(), "{key} = {value}");
@@ -89,7 +156,7 @@ impl Trio {
         put("node", "data", &format!("{:?}", member.data.display().to_string()));
         put("network", "listen", &format!("\"{}\"", member.address));
         put("network", "peer_listen", &format!("\"{}\"", member.peers));
-        put("quorum", "voters", &format!("\"{}\"", voters.join(",")));
+        put("quorum", "voters", &format!("\"{}\"", self.voters()));
         for (key, value) in &self.settings {
             let (section, key) = key.split_once('.').unwrap_or(("node", key));
             put(section, key, &format!("\"{value}\""));
@@ -98,9 +165,10 @@ impl Trio {
         sections.collect::<Vec<_>>().join("\n")
     }
 
+    /// Our own command, for what it can tell of the directories; Kafka's are not ours to read.
     #[must_use]
-    pub fn binary(&self) -> &Path {
-        &self.binary
+    pub fn binary(&self) -> Option<&Path> {
+        (self.kind == Kind::Quorate).then_some(&*self.binary)
     }
 
     #[must_use]
@@ -125,14 +193,8 @@ impl Trio {
     pub fn start(&mut self, id: i32) -> io::Result<()> {
         let log = self.folder.join(format!("node{id}.log"));
         let log = File::options().create(true).append(true).open(log)?;
-        let child = Command::new(&self.binary)
-            .arg("serve")
-            .arg("--config")
-            .arg(self.configuration(id))
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?;
+        let child =
+            self.command(id).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
         self.member(id).child = Some(child);
         Ok(())
     }
@@ -168,6 +230,31 @@ impl Trio {
     /// If it cannot be removed.
     pub fn wipe(&mut self, id: i32) -> io::Result<()> {
         fs::remove_dir_all(self.data(id))
+    }
+
+    /// A voter is known by its directory: with another one, the node is made a voter again.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn vote_anew(&self, id: i32) -> io::Result<()> {
+        let Some(binary) =
+            self.binary().filter(|_| self.members.keys().take(VOTERS).any(|v| *v == id))
+        else {
+            return Ok(());
+        };
+        let bootstrap: Vec<String> = self.addresses().iter().map(ToString::to_string).collect();
+        for change in ["--remove", "--add"] {
+            let mut said = String::new();
+            let changed = retry(Duration::from_secs(20), || {
+                let mut command = Command::new(binary);
+                command.args(["--bootstrap", &bootstrap.join(","), "cluster", "quorum", "--yes"]);
+                let output = command.args([change, &id.to_string()]).output().ok()?;
+                said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                output.status.success().then_some(())
+            });
+            changed.ok_or_else(|| io::Error::other(format!("{change} {id}: {said}")))?;
+        }
+        Ok(())
     }
 
     /// SIGTERM to all, then waits for their orderly end. Says who ended badly.
