@@ -8,6 +8,7 @@ use crate::chance::{Chance, Ratio};
 use crate::fault::bit_flip::{BitFlip, Files};
 use crate::fault::crash::Crash;
 use crate::fault::power_loss::{PowerLoss, Unsynced};
+use crate::fault::restart::Restart;
 use crate::fault::{Fault, Kind};
 
 pub(super) fn add(seed: u64, plan: &mut Plan) {
@@ -86,23 +87,25 @@ fn youth(chance: &mut Chance, plan: &mut Plan) {
 }
 
 /// The marks rot, and some of what they vouch for with them: a node that took them for none would
-/// take the rest for a torn tail. One that notices does not start, and the run is excused.
+/// take the rest for a torn tail. One that notices does not start, and the run is excused. After a
+/// stop in good order, since otherwise the journal proves that marks were lost.
 fn marks(chance: &mut Chance, plan: &mut Plan) {
     if !chance.one_in(24) {
         return;
     }
-    tell(plan, "rot in the marks and below them, then a crash");
+    tell(plan, "rot in the marks and below them, between a stop and a start");
     plan.mode = Mode::Unbudgeted;
-    plan.node.checkpoint_bytes = 16 << 10;
-    plan.node.journal_files = 2;
     let millis = plan.run.safety.as_millis() as u64;
     let mut at = Duration::from_millis(millis / 4 + chance.below(millis / 2));
-    for files in [Files::Newest, Files::Segment, Files::Marks] {
+    // Nothing else comes between.
+    plan.faults.retain(|fault| fault.at + Duration::from_secs(5) < at);
+    let down = Duration::from_secs(2);
+    plan.faults.push(Fault { at, kind: Kind::Restart(Restart { down }) });
+    at += Duration::from_millis(1500);
+    for files in [Files::Newest, Files::Newest, Files::Newest, Files::Marks] {
         plan.faults.push(Fault { at, kind: Kind::BitFlip(BitFlip { files }) });
         at += Duration::from_micros(1);
     }
-    let down = Duration::from_millis(chance.below(100));
-    plan.faults.push(Fault { at, kind: Kind::Crash(Crash { down }) });
     plan.faults.sort_by_key(|fault| fault.at);
 }
 
