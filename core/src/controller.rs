@@ -404,6 +404,7 @@ impl Machine for Controller {
                 Input::Log(input) => self.on_log(now.monotonic, input, effects),
                 Input::Cancelled { request } => self.answers.retain(|(_, id, _)| *id != request),
                 Input::Tick => self.on_tick(now.monotonic),
+                Input::Gone { node, node_epoch } => self.on_gone(now.monotonic, node, node_epoch),
                 other => unreachable!("a request: {other:?}"),
             }
         }

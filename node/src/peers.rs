@@ -10,14 +10,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quorate_core::controller::interface::{Input, Outcome};
-use quorate_core::id::{DirectoryId, NodeId, PartitionId};
+use quorate_core::id::{DirectoryId, NodeEpoch, NodeId, PartitionId};
 use quorate_core::partition::interface::Message;
+use quorate_core::shard::interface::Input as ShardInput;
 use quorate_core::{metadata, quorum};
 use quorate_net::peer;
 use quorate_net::peer::hello::{Hello, Known, Me, Refusal};
 use quorate_net::peer::link::Surroundings;
 use quorate_net::peer::{Channel, link};
 use quorate_net::transport::Listener;
+use tokio::sync::Notify;
 
 use self::calls::Calls;
 use self::frames::{QUORUM, REPLICAS, REPLY, REQUEST, Reply};
@@ -25,6 +27,7 @@ pub use self::links::LinkStatus;
 use self::links::Links;
 use crate::catalog::Catalog;
 use crate::config::NodeConfig;
+use crate::driver::Command;
 use crate::driver::ask::ShardClient;
 use crate::listener::stop::{Pace, Stop};
 use crate::quorum_cell::QuorumCell;
@@ -70,6 +73,9 @@ struct Shared {
     /// From the configuration.
     voters: BTreeMap<NodeId, String>,
     visitors: Mutex<Visitors>,
+    /// Lives of nodes whose process is gone: there was a connection, and then nobody listened.
+    gone: Mutex<BTreeMap<NodeId, NodeEpoch>>,
+    died: Notify,
     /// Held while the links are aimed, so that they are aimed by what is known last.
     aiming: Mutex<()>,
     stop: Stop,
@@ -142,12 +148,15 @@ impl Peers {
             calls: Calls::default(),
             voters: voters.map(|(node, address)| (node, address.to_owned())).collect(),
             visitors: Mutex::default(),
+            gone: Mutex::default(),
+            died: Notify::new(),
             aiming: Mutex::default(),
             stop: Stop::default(),
         });
         assert!(self.shared.set(Arc::clone(&shared)).is_ok(), "peers are opened once");
         shared.aim();
         tokio::spawn(door::listen(Arc::clone(&shared), listener));
+        tokio::spawn(bury(Arc::clone(&shared)));
         tokio::spawn(follow(shared));
     }
 
@@ -250,6 +259,24 @@ impl Shared {
             .then_some(Known { directory: directory.0, start: 0 })
     }
 
+    fn gone(&self) -> MutexGuard<'_, BTreeMap<NodeId, NodeEpoch>> {
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The life of the node that this node knows of has ended, or there is a connection again.
+    fn note_gone(&self, node: NodeId, is_gone: bool) {
+        let life = self.catalog.read().image.node(node).map(|known| known.epoch);
+        match life.filter(|_| is_gone) {
+            Some(life) => {
+                self.gone().insert(node, life);
+                self.died.notify_one();
+            }
+            None => {
+                self.gone().remove(&node);
+            }
+        }
+    }
+
     fn note_refusal(&self, node: NodeId, refusal: &Refusal) {
         let why = refusal.to_string();
         let mut visitors = self.visitors();
@@ -326,6 +353,30 @@ fn registered(image: &metadata::Image) -> BTreeMap<NodeId, String> {
 pub(crate) fn host_and_port(address: &metadata::Address) -> String {
     let metadata::Address { host, port } = address;
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// Tells the controller, whenever it is here, whose process is gone: a session need not end first.
+async fn bury(shared: Arc<Shared>) {
+    let mut seen = shared.quorum.state();
+    loop {
+        tokio::select! {
+            biased;
+            () = shared.stop.told() => return,
+            state = shared.quorum.until(|state| (state != seen).then_some(state)) => seen = state,
+            () = shared.died.notified() => {}
+        }
+        if seen.leader(shared.node) != Some(shared.node) {
+            continue;
+        }
+        let gone = shared.gone().clone();
+        for (node, node_epoch) in gone {
+            tracing::info!(%node, "nobody listens where the node did: its process is gone");
+            let input = ShardInput::Controller(Input::Gone { node, node_epoch });
+            if shared.shards[0].tell(Command::Tell(input)).await.is_err() {
+                return;
+            }
+        }
+    }
 }
 
 /// Aims the links whenever the cluster's nodes change, until the node stops.

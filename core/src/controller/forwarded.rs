@@ -47,7 +47,7 @@ impl Input {
             | Self::CreatePartitions { request, .. }
             | Self::AlterConfigs { request, .. }
             | Self::AllocateProducerIds { request, .. } => *request = new,
-            Self::Log(_) | Self::Cancelled { .. } | Self::Tick => {}
+            Self::Log(_) | Self::Gone { .. } | Self::Cancelled { .. } | Self::Tick => {}
         }
         self
     }
@@ -73,6 +73,7 @@ impl Input {
             | Self::DeleteTopics { .. }
             | Self::Cancelled { .. }
             | Self::Tick
+            | Self::Gone { .. }
             | Self::Log(_) => false,
         }
     }

@@ -92,6 +92,14 @@ pub enum Input {
     /// The metadata log, which holds its truth. Never forwarded, so it stands behind all that is.
     #[serde(skip)]
     Log(own_log::Input),
+    /// Nobody listens any more where this life of the node did, so its process is gone: there is
+    /// no need to wait until the session is over. If that was wrong, the next heartbeat says so.
+    /// Never forwarded.
+    #[serde(skip)]
+    Gone {
+        node: NodeId,
+        node_epoch: NodeEpoch,
+    },
 }
 
 impl Input {
@@ -113,7 +121,7 @@ impl Input {
             | Self::CreatePartitions { request, .. }
             | Self::AlterConfigs { request, .. }
             | Self::AllocateProducerIds { request, .. } => Some(*request),
-            Self::Log(_) | Self::Cancelled { .. } | Self::Tick => None,
+            Self::Log(_) | Self::Gone { .. } | Self::Cancelled { .. } | Self::Tick => None,
         }
     }
 }

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use super::Controller;
 use super::interface::{Heartbeat, Outcome, Problem, ProblemKind, RegisterNode, Standing};
 use super::sessions::Due;
-use crate::id::{DirectoryId, NodeId, PartitionId};
+use super::{Controller, Role};
+use crate::id::{DirectoryId, NodeEpoch, NodeId, PartitionId};
 use crate::metadata::{Duty, Node, Record, Registration, Wish};
 use crate::partition::interface::{Assignment, Flush};
 use crate::reached;
@@ -185,6 +185,15 @@ impl Controller {
         self.sessions.cancel(Due::Gone(node));
         self.moves.node_returned(node);
         self.hear(now, node);
+    }
+
+    /// That life of the node has ended as a process does. A later life has nothing to do with it.
+    pub(super) fn on_gone(&mut self, now: Instant, node: NodeId, node_epoch: NodeEpoch) {
+        let is_that_life = self.decided.node(node).is_some_and(|known| known.epoch == node_epoch);
+        if self.role == Role::Leading && self.limits.session_timeout.is_some() && is_that_life {
+            reached!("node-gone");
+            self.fence(now, node);
+        }
     }
 
     /// The node's session is over: in one append it is fenced, leads nothing and is in sync with

@@ -50,6 +50,9 @@ pub enum Told {
     /// What is sent from now on may arrive; what was sent before is lost.
     Connected,
     Ended,
+    /// After a connection had ended, nobody listened any more where the peer did: its process is
+    /// gone. Told once a connection.
+    Gone,
 }
 
 /// A handle on a link. Sending never waits.
@@ -125,6 +128,7 @@ impl Link {
     ) {
         let mut rng = Rng::new(seed);
         let (mut attempts, mut printed) = (0, None);
+        let mut stood = false;
         loop {
             let error = match self.connect(around, &me(), target).await {
                 Ok((stream, protocol)) => {
@@ -133,6 +137,7 @@ impl Link {
                     self.outbox.open();
                     self.set(State::Connected { protocol });
                     told(Told::Connected);
+                    stood = true;
                     let reason = self.pump(around, stream).await;
                     self.outbox.shut();
                     told(Told::Ended);
@@ -140,6 +145,9 @@ impl Link {
                 }
                 Err(error) => error,
             };
+            if matches!(error, ConnectError::Nobody(_)) && std::mem::take(&mut stood) {
+                told(Told::Gone);
+            }
             attempts += 1;
             let reason = error.to_string();
             // A reason is printed once, not at each attempt; a node that starts is waited for.
@@ -235,6 +243,8 @@ impl Link {
 #[derive(Debug)]
 enum ConnectError {
     Refused(Refusal),
+    /// Nobody listens there.
+    Nobody(String),
     Other(String),
 }
 
@@ -242,14 +252,17 @@ impl std::fmt::Display for ConnectError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Refused(refusal) => refusal.fmt(f),
-            Self::Other(reason) => f.write_str(reason),
+            Self::Nobody(reason) | Self::Other(reason) => f.write_str(reason),
         }
     }
 }
 
 #[allow(clippy::needless_pass_by_value)] // As `map_err` wants it.
 fn io_error(error: std::io::Error) -> ConnectError {
-    ConnectError::Other(error.to_string())
+    match error.kind() {
+        std::io::ErrorKind::ConnectionRefused => ConnectError::Nobody(error.to_string()),
+        _ => ConnectError::Other(error.to_string()),
+    }
 }
 
 fn closed(when: &str) -> ConnectError {

@@ -120,6 +120,8 @@ async fn drive(shared: Arc<Shared>, target: Target, link: Arc<Link>, stop: Arc<S
     let is_new = Notify::new();
     let told = |told| match (told, channel) {
         (Told::Connected, Channel::Data) => is_new.notify_one(),
+        (Told::Connected, Channel::Control) => shared.note_gone(node, false),
+        (Told::Gone, Channel::Control) => shared.note_gone(node, true),
         (Told::Ended, Channel::Control) => shared.calls.lose(node),
         _ => {}
     };

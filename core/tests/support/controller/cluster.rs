@@ -47,6 +47,11 @@ impl ControllerStage {
         match command.name {
             "register" => Input::RegisterNode(self.registration(request, command)),
             "beat" => Input::Heartbeat(self.heartbeat(request, node(), command)),
+            "gone" => {
+                let known = self.controller.image().node(node()).map_or(0, |known| known.epoch.0);
+                let node_epoch = NodeEpoch(command.read("epoch").unwrap_or(known));
+                Input::Gone { node: node(), node_epoch }
+            }
             "in-sync" => Input::ChangeInSync(self.proposal(request, command)),
             "reassign" => {
                 let target = command.value("to").map(nodes);
