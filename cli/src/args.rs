@@ -379,7 +379,7 @@ pub(crate) enum Merge {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogCommand {
-    /// Print the batches of a segment file
+    /// Print the batches of a segment file, or of a file of orphans
     Inspect {
         file: PathBuf,
         /// With each record
@@ -391,6 +391,8 @@ pub(crate) enum LogCommand {
         #[arg(required = true)]
         directories: Vec<PathBuf>,
     },
+    /// List the records that were cut off a log when its leader's turned out to be another
+    Orphans { directory: PathBuf },
 }
 
 #[derive(Debug, Subcommand)]

@@ -8,6 +8,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use node::{Node, run};
+use quorate_core::batch::{BatchBuilder, Codec, Levels};
+use quorate_core::id::{LeaderEpoch, NodeId, Offset, PartitionId, TopicId};
+use quorate_core::segment::frame::frame_chunks;
+use quorate_core::segment::orphan::{Orphan, OrphanName};
+use quorate_core::time::Timestamp;
 use serde_json::Value;
 
 /// The segment with the most records in it, of all logs.
@@ -122,4 +127,53 @@ fn copies_are_the_same_as_far_as_both_go() {
     let (exit, orders) = verify();
     assert_eq!((exit, &orders["same"]), (1, &Value::from(false)));
     assert!(orders["found"].as_str().unwrap().ends_with("differ at offset 100"), "{orders}");
+}
+
+/// A file of orphans as the storage engine writes it: a head, and frames.
+fn set_aside(orphans: &Path) -> PathBuf {
+    let partition = PartitionId { topic: TopicId([5; 16]), index: 2 };
+    let mut frames = Vec::new();
+    for (at, value) in [(7, "one"), (8, "other")] {
+        let mut builder = BatchBuilder::new(Codec::None);
+        builder.append(Timestamp(1_000), None, Some(value.as_bytes()), []);
+        let mut batch = builder.build();
+        batch.stamp(Offset(at), LeaderEpoch(3));
+        for chunk in frame_chunks(partition, &batch, Levels::DEFAULT) {
+            frames.extend_from_slice(&chunk);
+        }
+    }
+    let orphan = Orphan {
+        name: OrphanName { partition, first: Offset(7), end: Offset(9), epoch: LeaderEpoch(3) },
+        leader: NodeId(1),
+        leader_epoch: LeaderEpoch(4),
+        records: 2,
+        bytes: frames.len() as u64,
+        at: Timestamp(1_767_225_600_000),
+    };
+    fs::create_dir_all(orphans).unwrap();
+    let path = orphans.join(orphan.name.to_string());
+    fs::write(&path, [orphan.encode().to_vec(), frames].concat()).unwrap();
+    path
+}
+
+#[test]
+fn orphans_are_listed_and_their_records_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let file = set_aside(&data.join("orphans"));
+    let listed = run(&["log", "orphans", "--json", data.to_str().unwrap()]);
+    assert_eq!(listed.exit, 0, "{}", listed.err);
+    let listed: Value = serde_json::from_str(&listed.out).unwrap();
+    let first = &listed[0];
+    assert_eq!((&first["first_offset"], &first["last_offset"]), (&7.into(), &8.into()));
+    assert_eq!((&first["records"], &first["partition"]), (&2.into(), &2.into()));
+    let table = run(&["log", "orphans", data.to_str().unwrap()]);
+    assert!(table.out.starts_with("TOPIC"), "{}", table.out);
+
+    let shown = run(&["log", "inspect", "--records", "--json", file.to_str().unwrap()]);
+    assert_eq!(shown.exit, 0, "{}", shown.err);
+    let shown: Value = serde_json::from_str(&shown.out).unwrap();
+    assert_eq!(shown[1]["contents"][0]["payload"], "other");
+    let nowhere = run(&["log", "orphans", file.to_str().unwrap()]);
+    assert_eq!(nowhere.exit, 2, "{}", nowhere.err);
 }

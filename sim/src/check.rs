@@ -48,11 +48,26 @@ pub struct Struck {
     pub reads_failed: bool,
 }
 
+impl Struck {
+    /// What struck either of two.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            power_lost: self.power_lost || other.power_lost,
+            rot: self.rot || other.rot,
+            journal_rot: self.journal_rot || other.journal_rot,
+            reads_failed: self.reads_failed || other.reads_failed,
+        }
+    }
+}
+
 /// What may be lost in a partition of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
     /// What was acknowledged, or read, stays.
     pub survives: bool,
+    /// What was acknowledged stays even if nobody has read it.
+    pub unread_survives: bool,
 }
 
 /// acks × flush × what struck → what may be lost. The one table.
@@ -66,7 +81,9 @@ pub fn promise(plan: &Plan, struck: Struck, partition: Partition) -> Promise {
         Flush::Durable => true,
         Flush::Replicated => !struck.power_lost,
     };
-    Promise { survives }
+    // A leader alone has it, and another may lead next.
+    let alone = plan.cluster.nodes > 1 && plan.workload.acks != Acks::All;
+    Promise { survives, unread_survives: survives && !alone }
 }
 
 /// All violations that the black box shows.

@@ -2,9 +2,11 @@
 //! out by the worlds (`cores/inject.rs`, `world/inject.rs`).
 
 pub mod bit_flip;
+pub mod blackout;
 pub mod clock_jump;
 pub mod crash;
 pub mod cut;
+pub mod cut_peers;
 pub mod disk_full;
 pub mod disk_slow;
 pub mod disk_stuck;
@@ -13,9 +15,13 @@ pub mod pause;
 pub mod power_loss;
 pub mod read_fails;
 pub mod reset;
+pub mod reset_peers;
 pub mod restart;
+pub mod rolling_restart;
 pub mod slow_link;
+pub mod slow_peers;
 pub mod sync_fails;
+pub mod wipe;
 pub mod write_fails;
 
 use std::time::Duration;
@@ -28,6 +34,8 @@ use crate::plan::text::{Fields, Item, Line};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub at: Duration,
+    /// Which node is struck, from 1 on.
+    pub node: u32,
     pub kind: Kind,
 }
 
@@ -38,6 +46,9 @@ pub trait Disturb: Item {
 
     /// Whether it may break more than one node promises to survive.
     const UNBUDGETED: bool = false;
+
+    /// Whether it needs more than one node.
+    const AMONG_NODES: bool = false;
 
     fn draw(chance: &mut Chance, plan: &Plan) -> Self;
 }
@@ -56,6 +67,11 @@ macro_rules! kinds {
             pub const fn name(&self) -> &'static str {
                 match self { $( Self::$variant(_) => <$type as Disturb>::NAME ),* }
             }
+
+            /// The names of the kinds that need more than one node.
+            pub const AMONG_NODES: &[(&str, bool)] = &[
+                $( (<$type as Disturb>::NAME, <$type as Disturb>::AMONG_NODES) ),*
+            ];
 
             /// A fault of the kind called `name`.
             pub fn draw(name: &str, chance: &mut Chance, plan: &Plan) -> Option<Self> {
@@ -96,18 +112,26 @@ kinds! {
     ClockJump(clock_jump::ClockJump),
     ReadFails(read_fails::ReadFails),
     WriteFails(write_fails::WriteFails),
+    CutPeers(cut_peers::CutPeers),
+    SlowPeers(slow_peers::SlowPeers),
+    ResetPeers(reset_peers::ResetPeers),
+    RollingRestart(rolling_restart::RollingRestart),
+    Blackout(blackout::Blackout),
+    Wipe(wipe::Wipe),
 }
 
 impl Item for Fault {
     fn print(&self, line: &mut Line) {
         line.word(self.kind.name());
         line.put("at", &self.at);
+        line.put_unless("node", &self.node, Some(1));
         self.kind.print(line);
     }
 
     fn parse(fields: &mut Fields) -> Result<Self, String> {
         let name = fields.word()?;
-        Ok(Self { at: fields.take("at")?, kind: Kind::parse(&name, fields)? })
+        let (at, node) = (fields.take("at")?, fields.take_or("node", Some(1))?);
+        Ok(Self { at, node, kind: Kind::parse(&name, fields)? })
     }
 }
 

@@ -67,6 +67,23 @@ impl Medium {
         self.in_flight.clear();
     }
 
+    /// An empty disk stands in place of this one.
+    pub fn wipe(&mut self) {
+        let fresh = Self::new(self.chance.clone(), self.capacity);
+        *self = Self { incarnation: self.incarnation, next_write: self.next_write, ..fresh };
+    }
+
+    /// Every file whose path begins so, with what a reader would find in it.
+    pub fn contents(&self, directory: &Path) -> Vec<(PathBuf, Bytes)> {
+        let files = self.names.paths().into_iter().filter(|(path, _)| path.starts_with(directory));
+        let content = |(path, file): (PathBuf, FileId)| {
+            let pages = self.files.get(&file)?;
+            let bytes = usize::try_from(pages.len()).unwrap_or(usize::MAX);
+            Some((path, Bytes::copy_from_slice(pages.read(0, bytes))))
+        };
+        files.filter_map(content).collect()
+    }
+
     pub fn new(chance: Chance, capacity: u64) -> Self {
         Self {
             names: Names::default(),

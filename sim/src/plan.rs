@@ -27,6 +27,7 @@ pub struct Plan {
     pub seed: u64,
     pub mode: Mode,
     pub run: Run,
+    pub cluster: Nodes,
     pub node: Node,
     pub disk: Disk,
     pub link: Link,
@@ -56,6 +57,40 @@ plan_item! {
     Run {
         safety: Duration,
         liveness: Duration,
+    }
+}
+
+plan_item! {
+    /// How many nodes there are, and how many copies. Nodes are `n1`, `n2`, by place.
+    Nodes {
+        nodes: u32 = 1,
+        /// The first so many vote on the metadata; odd.
+        voters: u32 = 1,
+        /// Nodes stand in racks in turn.
+        racks: u32 = 1,
+        /// Of every topic; at most `nodes`.
+        replication: u32 = 1,
+        /// `min.insync.replicas`; at most `replication`.
+        in_sync_min: u32 = 1,
+    }
+}
+
+impl Nodes {
+    /// Most nodes that a plan may have.
+    pub const MAX: u32 = 7;
+    /// One node, as plans without a line for it have.
+    pub const ONE: Self = Self { nodes: 1, voters: 1, racks: 1, replication: 1, in_sync_min: 1 };
+
+    /// Why no cluster can be so.
+    fn wrong(&self) -> Option<&'static str> {
+        let within = |value: u32, most: u32| (1..=most).contains(&value);
+        let holds = within(self.nodes, Self::MAX)
+            && within(self.voters, self.nodes)
+            && self.voters % 2 == 1
+            && within(self.racks, self.nodes)
+            && within(self.replication, self.nodes)
+            && within(self.in_sync_min, self.replication);
+        (!holds).then_some("the cluster's numbers do not fit together")
     }
 }
 
@@ -201,6 +236,9 @@ impl Plan {
             lines.push(line.finish());
         };
         item("run", &|line| self.run.print(line));
+        if self.cluster != Nodes::ONE {
+            item("cluster", &|line| self.cluster.print(line));
+        }
         item("node", &|line| self.node.print(line));
         item("disk", &|line| self.disk.print(line));
         item("link", &|line| self.link.print(line));
@@ -262,6 +300,7 @@ struct Parts {
     seed: Option<u64>,
     mode: Option<Mode>,
     run: Option<Run>,
+    cluster: Option<Nodes>,
     node: Option<Node>,
     disk: Option<Disk>,
     link: Option<Link>,
@@ -291,6 +330,7 @@ impl Parts {
             "seed" => set(&mut self.seed, u64::parse(&fields.word()?)?)?,
             "mode" => set(&mut self.mode, Mode::parse(&fields.word()?)?)?,
             "run" => set(&mut self.run, Item::parse(&mut fields)?)?,
+            "cluster" => set(&mut self.cluster, Item::parse(&mut fields)?)?,
             "node" => set(&mut self.node, Item::parse(&mut fields)?)?,
             "disk" => set(&mut self.disk, Item::parse(&mut fields)?)?,
             "link" => set(&mut self.link, Item::parse(&mut fields)?)?,
@@ -314,6 +354,13 @@ impl Parts {
         fn need<T>(part: Option<T>, name: &str) -> Result<T, String> {
             part.ok_or_else(|| format!("the {name} line is missing"))
         }
+        let cluster = self.cluster.unwrap_or(Nodes::ONE);
+        if let Some(wrong) = cluster.wrong() {
+            return Err(wrong.to_owned());
+        }
+        if self.faults.iter().any(|fault| !(1..=cluster.nodes).contains(&fault.node)) {
+            return Err("a fault strikes a node that there is not".to_owned());
+        }
         if self.topics.is_empty() {
             return Err("a plan has at least one topic".to_owned());
         }
@@ -322,6 +369,7 @@ impl Parts {
             seed: need(self.seed, "seed")?,
             mode: need(self.mode, "mode")?,
             run: need(self.run, "run")?,
+            cluster,
             node: need(self.node, "node")?,
             disk: need(self.disk, "disk")?,
             link: need(self.link, "link")?,

@@ -16,6 +16,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::log;
+use crate::plan::Plan;
+use crate::plan::draw::{draw, draw_cluster};
 use crate::run::World;
 
 /// The exit code for a command line that makes no sense (sysexits' `EX_USAGE`).
@@ -52,6 +54,8 @@ pub enum Command {
     Plan {
         #[arg(long)]
         seed: u64,
+        #[command(flatten)]
+        how: How,
     },
     /// Many runs.
     Campaign {
@@ -108,6 +112,19 @@ pub struct How {
     /// Plant this bug.
     #[arg(long)]
     pub mutant: Option<String>,
+    /// So many nodes; 0 lets each seed draw its own number. World of nodes only.
+    #[arg(long, default_value_t = 1)]
+    pub nodes: u32,
+}
+
+impl How {
+    /// The plan of a seed, as it is to be run.
+    pub fn plan(&self, seed: u64) -> Plan {
+        match (self.nodes, self.world) {
+            (1, _) | (_, WorldName::Cores) => draw(seed),
+            (nodes, WorldName::Nodes) => draw_cluster(seed, nodes),
+        }
+    }
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -171,7 +188,7 @@ pub fn main() -> std::process::ExitCode {
     };
     let code = match arguments.command {
         Command::Run { seed, how, twice, show } => single::run(seed, &how, twice, &show),
-        Command::Plan { seed } => single::print_plan(seed),
+        Command::Plan { seed, how } => single::print_plan(seed, &how),
         Command::Campaign { seeds, time, jobs, how } => campaign::run(seeds, time, jobs, &how),
         Command::Replay { file, how, show } => single::replay(&file, &how, &show),
         Command::Corpus => single::corpus(),

@@ -6,12 +6,15 @@
 
 pub mod clock;
 pub mod cluster;
+pub mod compare;
 pub mod disk;
 pub mod inject;
+pub mod member;
 pub mod network;
 pub mod observe;
 pub mod witness;
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,6 +26,7 @@ use tracing::Instrument as _;
 
 use self::clock::{SimClock, until};
 use self::cluster::Cluster;
+use self::member::Member;
 use crate::chance::Chance;
 use crate::fault::power_loss::Unsynced;
 use crate::history::{History, client_name};
@@ -31,7 +35,7 @@ use crate::run::Observed;
 use crate::trace::{self, Mark};
 use crate::workload::clients::reading::{read, read_everything};
 use crate::workload::clients::setup::create_topics;
-use crate::workload::clients::{Scene, Stage, library, write};
+use crate::workload::clients::{Scene, Stage, health, library, write};
 
 /// Runs a plan on this thread, which must be a fresh one.
 pub fn run(plan: &Plan) -> Observed {
@@ -49,7 +53,8 @@ async fn simulate(plan: Arc<Plan>) -> Observed {
     let history = Arc::new(Mutex::new(History::default()));
     let actors = Actors { plan: Arc::clone(&plan), cluster: Arc::clone(&cluster), stage, history };
     cluster.start();
-    let supervisor = madsim::task::spawn(Arc::clone(&cluster).supervise());
+    let supervise = |member: &Arc<Member>| madsim::task::spawn(Arc::clone(member).supervise());
+    let supervisors: Vec<_> = cluster.members.iter().map(supervise).collect();
     let faults = madsim::task::spawn(inject::all(Arc::clone(&cluster), Arc::clone(&plan)));
     let clients = madsim::task::spawn(actors.clone().work());
 
@@ -73,9 +78,12 @@ async fn simulate(plan: Arc<Plan>) -> Observed {
             actors.clone().finishes(plan.run.liveness, working).await;
         }
     }
-    supervisor.abort();
+    supervisors.iter().for_each(|supervisor| supervisor.abort());
 
     let mut observed = cluster.observed();
+    if finished && plan.cluster.nodes > 1 {
+        observed.violations.extend(cluster.compare());
+    }
     if !finished && observed.struck.rot {
         // The only copy of something has rotted: no node can go on from there, and none may guess.
         observed.stuck.clear();
@@ -124,7 +132,8 @@ impl Actors {
             plan: Arc::clone(&self.plan),
             history: Arc::clone(&self.history),
             stage: Arc::clone(&self.stage),
-            address: "n1:9092".to_owned(),
+            addresses: (1..=self.plan.cluster.nodes).map(|n| format!("n{n}:9092")).collect(),
+            attempts: AtomicUsize::new(0),
             network: self.cluster.client_network(client),
             clock: Arc::new(clock),
         }
@@ -157,6 +166,10 @@ impl Actors {
             clients.push(spawn_client(client, library::read(self.scene(client), client, proven)));
             proofs.push(proof);
         }
+        if self.plan.cluster.nodes > 1 {
+            let last = self.plan.last_client();
+            health::becomes_whole(&self.scene(last), last).await;
+        }
         for proof in proofs {
             // A run that ends without proof, because its disk has rotted, drops the sender.
             let _ = proof.await;
@@ -166,14 +179,18 @@ impl Actors {
 
     /// Loses power once more while clients work, and reads everything that must have survived it.
     async fn finish(self, working: Vec<JoinHandle<()>>) {
-        self.cluster.must_have_halted().await;
+        for member in &self.cluster.members {
+            member.must_have_halted().await;
+        }
         let mut chance = Chance::new(self.plan.seed, "end");
         let unsynced = *chance.pick(Unsynced::ALL);
         let loses_power = !chance.one_in(4);
         let moment = inject::draw_moment(&mut chance, &self.plan);
         if loses_power {
-            inject::wait_for_moment(&self.cluster, moment).await;
-            self.cluster.lose_power(unsynced);
+            inject::wait_for_moment(self.cluster.member(1), moment).await;
+            for member in &self.cluster.members {
+                member.lose_power(unsynced);
+            }
         }
         self.stage.finish();
         self.cluster.start();
@@ -184,6 +201,20 @@ impl Actors {
         self.history.lock().expect("one thread").begin_last_phase();
         let rot = self.cluster.struck().rot;
         read_everything(&self.scene(client), client, rot).await;
+        if self.plan.cluster.nodes > 1 {
+            self.replicas_agree(client).await;
+        }
+    }
+
+    /// Nothing is written any more: every replica comes to have all of it.
+    async fn replicas_agree(&self, client: u32) {
+        let time = TimeHandle::current();
+        health::becomes_whole(&self.scene(client), client).await;
+        while let Some(lagging) = compare::lagging(&self.cluster.members).into_iter().next() {
+            self.stage.note(client, lagging);
+            until(&time, time.elapsed() + Duration::from_millis(100)).await;
+        }
+        self.stage.done(client);
     }
 
     /// Whether the last reading comes to its end: within `patience` of the last step that it got on

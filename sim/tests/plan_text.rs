@@ -1,12 +1,19 @@
 //! The text of a plan: parsing what was printed gives the plan back.
 
 use proptest::prelude::*;
-use quorate_sim::plan::{Plan, draw::draw};
+use quorate_sim::fault::Kind;
+use quorate_sim::plan::draw::{draw, draw_cluster};
+use quorate_sim::plan::{Mode, Plan};
 
 proptest! {
     #[test]
-    fn parse_of_print_is_the_identity(seed: u64, hash: Option<u64>, story in "[ -~]{0,40}") {
-        let mut plan = draw(seed);
+    fn parse_of_print_is_the_identity(
+        seed: u64,
+        nodes in 0_u32..8,
+        hash: Option<u64>,
+        story in "[ -~]{0,40}",
+    ) {
+        let mut plan = draw_cluster(seed, nodes);
         plan.trace = hash;
         plan.story = vec![story.trim_end().to_owned(), String::new()];
         let text = plan.print();
@@ -15,10 +22,33 @@ proptest! {
         prop_assert_eq!(again.print(), text);
     }
 
+    /// Wiped disks are fewer than the copies of what was acknowledged, and a minority of voters.
+    #[test]
+    fn wipes_keep_within_the_budget(seed: u64, nodes in 2_u32..8) {
+        let plan = draw_cluster(seed, nodes);
+        if plan.mode == Mode::Budgeted {
+            let wiped = plan.faults.iter().filter(|fault| matches!(fault.kind, Kind::Wipe(_)));
+            let wiped: Vec<u32> = wiped.map(|fault| fault.node).collect();
+            prop_assert!(wiped.len() < plan.cluster.in_sync_min as usize);
+            let voters = wiped.iter().filter(|node| **node <= plan.cluster.voters).count();
+            prop_assert!(2 * voters < plan.cluster.voters as usize);
+        }
+    }
+
     #[test]
     fn any_text_is_refused_or_understood(text in "(quorate-plan 1\n)?([a-z=0-9. -]{0,30}\n){0,8}") {
         let _ = Plan::parse(&text);
     }
+}
+
+#[test]
+fn a_plan_of_one_node_is_what_it_was() {
+    for seed in 0..200 {
+        assert_eq!(draw_cluster(seed, 1), draw(seed));
+        assert!(!draw(seed).print().contains("cluster"));
+    }
+    let text = draw(1).print().replace("node shards", "cluster nodes=2 replication=3\nnode shards");
+    assert!(Plan::parse(&text).is_err(), "three copies on two nodes");
 }
 
 #[test]

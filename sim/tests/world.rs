@@ -10,7 +10,7 @@ use bytes::Bytes;
 use madsim::plugin::simulator;
 use madsim::runtime::{Handle, Runtime};
 use madsim::time::TimeHandle;
-use quorate_net::transport::{Network, Stream};
+use quorate_net::transport::Stream;
 use quorate_node::disk::Open;
 use quorate_sim::chance::{Between, Chance, Ratio};
 use quorate_sim::fault::power_loss::Unsynced;

@@ -3,6 +3,7 @@
 
 mod compare;
 mod operations;
+mod orphans;
 mod walk;
 
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ use serde::Serialize;
 
 use self::compare::{Batches, Compared, compare, fingerprint};
 use self::operations::{Operation, each_record, operations};
-use self::walk::{Ending, walk};
+use self::walk::{Ending, Place, walk, walk_from};
 use super::Context;
 use crate::args::LogCommand;
 use crate::failure::{FAILED, Failure};
@@ -32,6 +33,7 @@ pub(crate) async fn run(context: &Context, command: LogCommand) -> Result<(), Fa
     match command {
         LogCommand::Inspect { file, records } => inspect(context, &file, records),
         LogCommand::Verify { directories } => verify_all(context, &directories),
+        LogCommand::Orphans { directory } => orphans::list(context, &directory),
     }
 }
 
@@ -109,24 +111,14 @@ impl Shown {
 }
 
 fn inspect(context: &Context, file: &Path, with_records: bool) -> Result<(), Failure> {
-    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
-    let parsed = name(file).as_deref().and_then(parse_file_name);
-    let Some((base, FileKind::Segment)) = parsed else {
-        let failure = Failure::usage(format!("{} is no segment", file.display()));
-        return Err(failure.hint("segments are DATA/logs/TOPIC-PARTITION/OFFSET.segment"));
-    };
-    let partition = file
-        .canonicalize()
-        .ok()
-        .and_then(|path| path.parent().and_then(name))
-        .and_then(|name| parse_directory_name(&name))
-        .unwrap_or_default();
+    let place = place_of(file)?;
+    let partition = place.partition;
     if partition == PartitionId::METADATA {
-        return inspect_metadata(context, file, base, with_records);
+        return inspect_metadata(context, file, place.base, with_records);
     }
     let mut shown = Vec::new();
     let mut broken: Option<Failure> = None;
-    let ending = walk(file, partition, base, 0, |position, frame, header, bytes| {
+    let ending = walk_from(file, place, 0, |position, frame, header, bytes| {
         let mut batch = Shown::new(position, frame, header);
         if with_records {
             match contents(partition, bytes) {
@@ -153,6 +145,23 @@ fn judge(file: &Path, ending: &Ending, broken: Option<Failure>) -> Result<(), Fa
         (_, Some(failure)) => Err(failure),
         (ending, None) => Err(Failure::new(format!("{}: {}", file.display(), ending.sentence()))),
     }
+}
+
+/// Whose frames a file holds, and from where on.
+fn place_of(file: &Path) -> Result<Place, Failure> {
+    if let Some(place) = orphans::place_of(file)? {
+        return Ok(place);
+    }
+    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let parsed = name(file).as_deref().and_then(parse_file_name);
+    let Some((base, FileKind::Segment)) = parsed else {
+        let failure = Failure::usage(format!("{} is no segment", file.display()));
+        return Err(failure.hint("segments are DATA/logs/TOPIC-PARTITION/OFFSET.segment"));
+    };
+    let directory = file.canonicalize().ok();
+    let log = directory.and_then(|path| path.parent().and_then(name));
+    let partition = log.and_then(|log| parse_directory_name(&log)).unwrap_or_default();
+    Ok(Place { partition, base, position: 0 })
 }
 
 /// The metadata log holds what the quorum wrote down: a line an operation.

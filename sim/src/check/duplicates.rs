@@ -51,7 +51,7 @@ pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
         }
     }
     for partition in evidence.appends.keys() {
-        if evidence.promise(*partition).survives {
+        if evidence.promise(*partition).unread_survives {
             for (append, base) in evidence.acknowledged(*partition) {
                 for (offset, value) in (base..).zip(append.values) {
                     see(*partition, offset, *value);

@@ -12,7 +12,7 @@ use crate::history::{Partition, Value};
 pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
     for partition in evidence.appends.keys() {
         // Where the tail may be lost, its offsets are used again.
-        if evidence.promise(*partition).survives {
+        if evidence.promise(*partition).unread_survives {
             offsets_agree(evidence, *partition, violations);
             acknowledged_in_order(evidence, *partition, violations);
             sent_in_order(evidence, *partition, violations);

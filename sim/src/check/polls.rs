@@ -77,7 +77,9 @@ fn watermarks_rise(
             log_start = log_start.max(told[place].log_start);
             place += 1;
         }
-        if reading.high_watermark < high_watermark {
+        // A leader that is new learns what is committed, and tells less until then.
+        let alone = evidence.plan.cluster.nodes == 1;
+        if reading.high_watermark < high_watermark && alone {
             let sentence = format!(
                 "operation {} was told {}, although {high_watermark} was known before",
                 reading.id.0, reading.high_watermark

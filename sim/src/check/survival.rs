@@ -11,6 +11,8 @@ pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
         start_is_wanted(evidence, *partition, log, violations);
         if evidence.promise(*partition).survives {
             final_is_whole(*partition, log, violations);
+        }
+        if evidence.promise(*partition).unread_survives {
             acknowledged_survives(evidence, *partition, log, violations);
         }
     }

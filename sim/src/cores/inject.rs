@@ -104,6 +104,12 @@ impl Links {
 }
 
 impl Cores {
+    fn start_again(&mut self, died: bool, down: Duration) {
+        if died {
+            self.start_after(down);
+        }
+    }
+
     pub(super) fn strike(&mut self, place: usize) {
         if self.healed {
             return;
@@ -117,14 +123,12 @@ impl Cores {
         let now = self.agenda.now;
         match kind {
             Kind::Crash(fault) => {
-                if self.crash() {
-                    self.start_after(fault.down);
-                }
+                let died = self.crash();
+                self.start_again(died, fault.down);
             }
             Kind::PowerLoss(fault) => {
-                if self.lose_power(fault.unsynced) {
-                    self.start_after(fault.down);
-                }
+                let died = self.lose_power(fault.unsynced);
+                self.start_again(died, fault.down);
             }
             Kind::Restart(fault) => self.stop(fault.down),
             Kind::Pause(fault) => {
@@ -166,8 +170,9 @@ impl Cores {
                 self.actors.restart = down;
             }
             // Bytes on a disk and reading them are the other world's.
-            Kind::BitFlip(_) | Kind::ReadFails(_) => {}
             Kind::ClockJump(fault) => self.node.wall_offset += fault.by,
+            // Here are neither bytes on a disk nor other nodes.
+            _ => {}
         }
     }
 

@@ -1,11 +1,15 @@
 //! From a seed to a plan, by swarm testing: the seed first draws which options and kinds of fault
 //! exist in this run at all, then how often. A run with everything on meets fewer corners.
 
+mod clusters;
 mod families;
 
 use std::time::Duration;
 
-use super::{Acks, AppendRead, Clock, Codecs, Disk, Flush, Link, Mode, Node, Plan, Run, Topic};
+pub use self::clusters::draw_cluster;
+use super::{
+    Acks, AppendRead, Clock, Codecs, Disk, Flush, Link, Mode, Node, Nodes, Plan, Run, Topic,
+};
 use crate::chance::{Between, Chance, Ratio};
 use crate::fault::{Fault, Kind};
 
@@ -24,6 +28,7 @@ pub fn draw(seed: u64) -> Plan {
         seed,
         mode: if chance("mode").one_in(8) { Mode::Unbudgeted } else { Mode::Budgeted },
         run: draw_run(&mut chance("run")),
+        cluster: Nodes::ONE,
         node: draw_node(&mut chance("node")),
         disk: draw_disk(&mut chance("disk")),
         link: draw_link(&mut chance("link")),
@@ -36,7 +41,8 @@ pub fn draw(seed: u64) -> Plan {
     draw_library_clients(&mut chance("library"), &mut plan.workload);
     plan.faults = draw_faults(&mut chance("faults"), &plan);
     for (name, unbudgeted) in &Kind::ALL[KINDS_TOGETHER..] {
-        if !unbudgeted || plan.mode == Mode::Unbudgeted {
+        let among_nodes = Kind::AMONG_NODES.contains(&(name, true));
+        if !among_nodes && (!unbudgeted || plan.mode == Mode::Unbudgeted) {
             let faults = draw_faults_of(name, &mut chance(&format!("fault {name}")), &plan);
             plan.faults.extend(faults);
         }
@@ -170,7 +176,7 @@ fn draw_faults(chance: &mut Chance, plan: &Plan) -> Vec<Fault> {
         .filter_map(|_| {
             let at = draw_time(chance, plan);
             let name = *chance.pick(&kinds);
-            Some(Fault { at, kind: Kind::draw(name, chance, plan)? })
+            Some(Fault { at, node: 1, kind: Kind::draw(name, chance, plan)? })
         })
         .collect();
     faults.sort_by_key(|fault| fault.at);
@@ -185,7 +191,7 @@ fn draw_faults_of(name: &str, chance: &mut Chance, plan: &Plan) -> Vec<Fault> {
     let count = 1 + chance.below(4);
     let draw = |_| {
         let at = draw_time(chance, plan);
-        Some(Fault { at, kind: Kind::draw(name, chance, plan)? })
+        Some(Fault { at, node: 1, kind: Kind::draw(name, chance, plan)? })
     };
     (0..count).filter_map(draw).collect()
 }

@@ -12,7 +12,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::How;
-use crate::plan::draw::draw;
 use crate::run::{self, Options, Report, Verdict, World};
 
 /// Real time after which a seed counts as hung; on a busy machine a long one takes a minute.
@@ -50,7 +49,7 @@ pub(super) fn run(seeds: Range<u64>, time: Option<Duration>, jobs: Option<usize>
             }
             sum.lock().expect("a lock").running.insert(seed, Instant::now());
             let options = Options { mutant: how.mutant.clone(), ..Options::default() };
-            let report = run::run(&draw(seed), how.world.into(), options);
+            let report = run::run(&how.plan(seed), how.world.into(), options);
             sum.lock().expect("a lock").add(seed, &report, how);
         }
     };
@@ -119,7 +118,8 @@ impl Sum {
         if seen < PRINTED_MAX {
             let world = World::from(how.world).name();
             println!("seed {seed}: {}: {sentence}", report.verdict);
-            println!("  cargo sim run --seed {seed} --world {world} --trace");
+            let nodes = how.nodes;
+            println!("  cargo sim run --seed {seed} --world {world} --nodes {nodes} --trace");
         }
     }
 

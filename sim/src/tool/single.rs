@@ -7,7 +7,6 @@ use std::process::Command;
 use super::{HARNESS_BROKE, How, Show, Trace, USAGE};
 use crate::log::Log;
 use crate::plan::Plan;
-use crate::plan::draw::draw;
 use crate::run::{self, Options, Report, Verdict, World};
 use crate::trace::Sink;
 use crate::world::observe;
@@ -17,7 +16,7 @@ pub(super) fn run(seed: u64, how: &How, twice: bool, show: &Show) -> u8 {
         println!("{error}");
         return USAGE;
     }
-    let plan = draw(seed);
+    let plan = how.plan(seed);
     let report = run_one(&plan, how, show);
     print(&plan, how.world.into(), &report);
     if !twice {
@@ -72,6 +71,7 @@ fn compare_processes(seed: u64, how: &How) -> std::io::Result<Option<String>> {
         let mut command = Command::new(&program);
         let world = World::from(how.world).name();
         command.args(["run", "--trace=all", "--world", world, "--seed", &seed.to_string()]);
+        command.args(["--nodes", &how.nodes.to_string()]);
         if let Some(mutant) = &how.mutant {
             command.args(["--mutant", mutant]);
         }
@@ -89,8 +89,8 @@ fn compare_processes(seed: u64, how: &How) -> std::io::Result<Option<String>> {
     })
 }
 
-pub(super) fn print_plan(seed: u64) -> u8 {
-    print!("{}", draw(seed).print());
+pub(super) fn print_plan(seed: u64, how: &How) -> u8 {
+    print!("{}", how.plan(seed).print());
     0
 }
 

@@ -1,13 +1,14 @@
 //! Writers and readers over a network: the rules of `writer`, carried out with a thin client
 //! against anything that speaks Kafka's protocol.
 
+pub mod health;
 pub mod library;
 pub mod reading;
 pub mod setup;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -33,8 +34,10 @@ pub struct Scene {
     pub plan: Arc<Plan>,
     pub history: Arc<Mutex<History>>,
     pub stage: Arc<Stage>,
-    /// The node's address, `host:port`.
-    pub address: String,
+    /// The nodes' addresses, `host:port`.
+    pub addresses: Vec<String>,
+    /// How often it was connected anew; each time, the next address is taken.
+    pub attempts: AtomicUsize,
     /// The client's own network and clock; the clock is the one true time.
     pub network: Arc<dyn Network>,
     pub clock: Arc<dyn Clock>,
@@ -78,11 +81,11 @@ impl Stage {
         self.progress.load(Ordering::Relaxed)
     }
 
-    pub(super) fn note(&self, client: u32, waits_for: impl Into<String>) {
+    pub fn note(&self, client: u32, waits_for: impl Into<String>) {
         self.waiting.lock().expect("one thread").insert(client, waits_for.into());
     }
 
-    pub(super) fn done(&self, client: u32) {
+    pub fn done(&self, client: u32) {
         self.waiting.lock().expect("one thread").remove(&client);
     }
 
@@ -110,8 +113,14 @@ impl Scene {
     }
 
     async fn connect(&self, client: u32) -> Option<Link> {
+        let next = self.attempts.fetch_add(1, Ordering::Relaxed);
+        let address = &self.addresses[next % self.addresses.len()];
+        self.connect_to(client, address).await
+    }
+
+    async fn connect_to(&self, client: u32, address: &str) -> Option<Link> {
         let timeout = self.timeout();
-        match within(&*self.clock, timeout, Link::connect(&self.network, &self.address)).await {
+        match within(&*self.clock, timeout, Link::connect(&self.network, address)).await {
             Ok(link) => Some(link),
             Err(error) => {
                 self.stage.note(client, format!("cannot connect: {error}"));

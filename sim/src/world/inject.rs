@@ -1,10 +1,13 @@
-//! Carries a plan's faults out, each at its time, on the node under test and what it stands on.
+//! Carries a plan's faults out, each at its time, on the nodes under test and what they stand
+//! on.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::until;
 use super::cluster::Cluster;
+use super::member::Member;
+use super::network::HostId;
 use crate::chance::{Between, Chance, Ratio};
 use crate::fault::Kind;
 use crate::fault::cut::Direction;
@@ -25,12 +28,13 @@ pub async fn all(cluster: Arc<Cluster>, plan: Arc<Plan>) {
         let moment = draw_moment(&mut moments, &plan);
         until(&cluster.time, fault.at).await;
         let number = fault.kind.name().len() as u64;
-        trace::event(cluster.time.elapsed(), Mark::Fault, "n1", [number, 0, 0], || {
+        let member = Arc::clone(cluster.member(fault.node));
+        trace::event(cluster.time.elapsed(), Mark::Fault, member.name, [number, 0, 0], || {
             format!("{:?}", fault.kind)
         });
-        cluster.count(fault.kind.name());
-        let (cluster, kind) = (Arc::clone(&cluster), fault.kind.clone());
-        madsim::task::spawn(one(cluster, kind, moment));
+        member.count(fault.kind.name());
+        let (cluster, node, kind) = (Arc::clone(&cluster), fault.node, fault.kind.clone());
+        madsim::task::spawn(one(cluster, node, kind, moment));
     }
 }
 
@@ -42,118 +46,204 @@ pub(super) fn draw_moment(chance: &mut Chance, plan: &Plan) -> Option<Duration> 
 }
 
 /// Waits until something is on its way to the disk, and then for the drawn part of a sync.
-pub(super) async fn wait_for_moment(cluster: &Cluster, moment: Option<Duration>) {
+pub(super) async fn wait_for_moment(member: &Member, moment: Option<Duration>) {
     let Some(moment) = moment else { return };
-    let patience = cluster.time.elapsed() + PATIENCE;
-    while !cluster.disk.medium().is_syncing() && cluster.time.elapsed() < patience {
-        pass(cluster, LOOK).await;
+    let patience = member.time.elapsed() + PATIENCE;
+    while !member.disk.medium().is_syncing() && member.time.elapsed() < patience {
+        pass(member, LOOK).await;
     }
-    pass(cluster, moment).await;
+    pass(member, moment).await;
 }
 
-async fn one(cluster: Arc<Cluster>, kind: Kind, moment: Option<Duration>) {
+async fn one(cluster: Arc<Cluster>, node: u32, kind: Kind, moment: Option<Duration>) {
+    let member = Arc::clone(cluster.member(node));
     match kind {
         Kind::Crash(fault) => {
-            wait_for_moment(&cluster, moment).await;
-            if cluster.crash() {
-                pass(&cluster, fault.down).await;
-                cluster.start();
+            wait_for_moment(&member, moment).await;
+            if member.crash() {
+                pass(&member, fault.down).await;
+                member.start();
             }
         }
         Kind::PowerLoss(fault) => {
-            wait_for_moment(&cluster, moment).await;
-            if cluster.lose_power(fault.unsynced) {
-                pass(&cluster, fault.down).await;
-                cluster.start();
+            wait_for_moment(&member, moment).await;
+            if member.lose_power(fault.unsynced) {
+                pass(&member, fault.down).await;
+                member.start();
             }
         }
         Kind::Restart(fault) => {
-            cluster.stop().await;
-            pass(&cluster, fault.down).await;
-            cluster.start();
+            member.stop().await;
+            pass(&member, fault.down).await;
+            member.start();
         }
         Kind::Pause(fault) => {
-            cluster.pause();
-            pass(&cluster, fault.during).await;
-            cluster.resume();
+            member.pause();
+            pass(&member, fault.during).await;
+            member.resume();
         }
-        Kind::ClockJump(fault) => cluster.wall.jump(fault.by),
+        Kind::ClockJump(fault) => member.wall.jump(fault.by),
+        Kind::DiskSlow(_)
+        | Kind::DiskStuck(_)
+        | Kind::SyncFails(_)
+        | Kind::WriteFails(_)
+        | Kind::ReadFails(_)
+        | Kind::DiskFull(_)
+        | Kind::BitFlip(_) => on_disk(&member, kind).await,
+        Kind::Wipe(fault) => {
+            if member.wipe() {
+                pass(&member, fault.down).await;
+                member.start();
+            }
+        }
+        Kind::RollingRestart(fault) => roll(&cluster, node, fault.down).await,
+        Kind::Blackout(fault) => {
+            wait_for_moment(&member, moment).await;
+            let lost = cluster.members.iter().filter(|member| member.lose_power(fault.unsynced));
+            if lost.count() > 0 {
+                pass(&member, fault.down).await;
+                cluster.start();
+            }
+        }
+        Kind::Cut(_) | Kind::SlowLink(_) | Kind::Reset(_) | Kind::LoseReplies(_) => {
+            on_links(&cluster, &member, kind).await;
+        }
+        Kind::CutPeers(_) | Kind::SlowPeers(_) | Kind::ResetPeers(_) => {
+            between_nodes(&cluster, &member, node, kind).await;
+        }
+    }
+}
+
+async fn on_disk(member: &Member, kind: Kind) {
+    match kind {
         Kind::DiskSlow(fault) => {
-            cluster.disk.set_slow(fault.times);
-            pass(&cluster, fault.during).await;
-            cluster.disk.set_slow(1);
+            member.disk.set_slow(fault.times);
+            pass(member, fault.during).await;
+            member.disk.set_slow(1);
         }
         Kind::DiskStuck(fault) => {
-            cluster.disk.set_stuck(cluster.time.elapsed() + fault.during);
+            member.disk.set_stuck(member.time.elapsed() + fault.during);
         }
         Kind::SyncFails(fault) => {
-            cluster.expect_halt(fault.down);
-            cluster.disk.medium().sync_fails = true;
+            member.expect_halt(fault.down);
+            member.disk.medium().sync_fails = true;
         }
         Kind::WriteFails(fault) => {
-            cluster.expect_halt(fault.down);
-            cluster.disk.medium().write_fails = true;
+            member.expect_halt(fault.down);
+            member.disk.medium().write_fails = true;
         }
         Kind::ReadFails(fault) => {
-            cluster.expect_halt(fault.down);
-            cluster.fail_reads(fault.reads);
+            member.expect_halt(fault.down);
+            member.fail_reads(fault.reads);
         }
         Kind::DiskFull(fault) => {
-            cluster.expect_halt(fault.down);
-            cluster.disk.medium().full = true;
-            pass(&cluster, fault.during).await;
-            cluster.disk.medium().full = false;
+            member.expect_halt(fault.down);
+            member.disk.medium().full = true;
+            pass(member, fault.during).await;
+            member.disk.medium().full = false;
         }
         Kind::BitFlip(fault) => {
-            if let Some((path, at)) = cluster.disk.medium().flip_bit(fault.files) {
-                cluster.rot(&path);
-                trace::event(cluster.time.elapsed(), Mark::Fault, "n1", [at, 0, 0], || {
+            if let Some((path, at)) = member.disk.medium().flip_bit(fault.files) {
+                member.rot(&path);
+                trace::event(member.time.elapsed(), Mark::Fault, member.name, [at, 0, 0], || {
                     format!("a bit flips in {} at {at}", path.display())
                 });
             }
         }
-        Kind::Cut(_) | Kind::SlowLink(_) | Kind::Reset(_) | Kind::LoseReplies(_) => {
-            on_links(&cluster, kind).await;
+        _ => {}
+    }
+}
+
+/// All nodes in turn, beginning with this one.
+async fn roll(cluster: &Cluster, first: u32, down: Duration) {
+    let count = cluster.members.len();
+    for place in 0..count {
+        let member = &cluster.members[(first as usize - 1 + place) % count];
+        member.stop().await;
+        pass(member, down).await;
+        member.start();
+        pass(member, down).await;
+    }
+}
+
+async fn between_nodes(cluster: &Cluster, member: &Member, node: u32, kind: Kind) {
+    let (network, host) = (&cluster.network, member.host);
+    match kind {
+        Kind::CutPeers(fault) => {
+            let others = cluster.others(node, fault.other);
+            cut(cluster, member, &others, fault.direction, fault.during).await;
+        }
+        Kind::SlowPeers(fault) => {
+            let others = cluster.others(node, fault.other);
+            slow(cluster, member, &others, fault.latency, fault.during).await;
+        }
+        Kind::ResetPeers(fault) => {
+            for other in cluster.others(node, fault.other) {
+                network.reset(other, host);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Nothing passes between the node and the others.
+async fn cut(
+    cluster: &Cluster,
+    member: &Member,
+    others: &[HostId],
+    direction: Direction,
+    during: Duration,
+) {
+    let (network, host) = (&cluster.network, member.host);
+    let to_node = direction != Direction::FromNode;
+    let from_node = direction != Direction::ToNode;
+    for other in others {
+        if to_node {
+            network.cut(*other, host);
+        }
+        if from_node {
+            network.cut(host, *other);
+        }
+    }
+    pass(member, during).await;
+    for other in others {
+        if to_node {
+            network.heal(*other, host);
+        }
+        if from_node {
+            network.heal(host, *other);
         }
     }
 }
 
-async fn on_links(cluster: &Cluster, kind: Kind) {
-    let (network, host) = (&cluster.network, cluster.host);
+async fn slow(
+    cluster: &Cluster,
+    member: &Member,
+    others: &[HostId],
+    latency: Duration,
+    during: Duration,
+) {
+    let set = |extra| {
+        for other in others {
+            cluster.network.set_extra(*other, member.host, extra);
+            cluster.network.set_extra(member.host, *other, extra);
+        }
+    };
+    set(latency);
+    pass(member, during).await;
+    set(Duration::ZERO);
+}
+
+async fn on_links(cluster: &Cluster, member: &Member, kind: Kind) {
+    let (network, host) = (&cluster.network, member.host);
     match kind {
         Kind::Cut(fault) => {
             let clients = cluster.client_hosts(fault.client);
-            let to_node = fault.direction != Direction::FromNode;
-            let from_node = fault.direction != Direction::ToNode;
-            for client in &clients {
-                if to_node {
-                    network.cut(*client, host);
-                }
-                if from_node {
-                    network.cut(host, *client);
-                }
-            }
-            pass(cluster, fault.during).await;
-            for client in clients {
-                if to_node {
-                    network.heal(client, host);
-                }
-                if from_node {
-                    network.heal(host, client);
-                }
-            }
+            cut(cluster, member, &clients, fault.direction, fault.during).await;
         }
         Kind::SlowLink(fault) => {
             let clients = cluster.client_hosts(fault.client);
-            let set = |extra| {
-                for client in &clients {
-                    network.set_extra(*client, host, extra);
-                    network.set_extra(host, *client, extra);
-                }
-            };
-            set(fault.latency);
-            pass(cluster, fault.during).await;
-            set(Duration::ZERO);
+            slow(cluster, member, &clients, fault.latency, fault.during).await;
         }
         Kind::Reset(fault) => {
             for client in cluster.client_hosts(fault.client) {
@@ -165,7 +255,7 @@ async fn on_links(cluster: &Cluster, kind: Kind) {
             for client in &clients {
                 network.cut(host, *client);
             }
-            pass(cluster, fault.during).await;
+            pass(member, fault.during).await;
             for client in clients {
                 network.reset(client, host);
                 network.heal(host, client);
@@ -175,6 +265,6 @@ async fn on_links(cluster: &Cluster, kind: Kind) {
     }
 }
 
-async fn pass(cluster: &Cluster, during: Duration) {
-    until(&cluster.time, cluster.time.elapsed() + during).await;
+async fn pass(member: &Member, during: Duration) {
+    until(&member.time, member.time.elapsed() + during).await;
 }

@@ -1,12 +1,16 @@
 //! Watches the node's logs, and compares each state that recovery rebuilds with the life before:
 //! it must be what was done last, or one that a crash may have left of what was under way.
 //!
-//! And the snapshots that machines write down on the way must be what the log's batches say.
+//! What nodes append under one leader epoch at one offset must be one batch, on whichever node;
+//! what is cut off must stand in the orphan files; and the snapshots that machines write down on
+//! the way must be what the log's batches say.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use quorate_core::id::{PartitionId, WriteId};
+use quorate_core::batch::Batch;
+use quorate_core::batch::checksum::checksum;
+use quorate_core::id::{LeaderEpoch, Offset, PartitionId, WriteId};
 use quorate_core::partition::interface::{Flush, LogOp};
 use quorate_core::partition::{Recovered, SegmentInfo};
 use quorate_core::segment::frame::FrameHeader;
@@ -15,14 +19,58 @@ use quorate_node::witness::Witness;
 use crate::check::Violation;
 
 /// See the file's comment. It outlives the node's lives.
+#[derive(Debug)]
+pub struct Onlooker {
+    name: &'static str,
+    ledger: Arc<Ledger>,
+    seen: Mutex<Seen>,
+}
+
+/// A batch's place: leader epoch and offset name one batch, of one leader.
+type Place = (PartitionId, Offset, LeaderEpoch);
+
+/// What all nodes of a cluster have appended.
 #[derive(Debug, Default)]
-pub struct Onlooker(Mutex<Seen>);
+pub struct Ledger(Mutex<Entries>);
+
+#[derive(Debug, Default)]
+struct Entries {
+    /// Checksums, node by node. A node that has lost its own unsynced end writes another.
+    batches: BTreeMap<Place, BTreeMap<&'static str, u32>>,
+    violations: Vec<Violation>,
+}
+
+impl Ledger {
+    fn append(&self, name: &'static str, place: Place, batch: &Batch) {
+        let mut entries = self.0.lock().expect("one thread");
+        let content = checksum(batch.records());
+        let known = entries.batches.entry(place).or_default();
+        known.insert(name, content);
+        let other = known.iter().find(|(_, there)| **there != content).map(|(who, _)| *who);
+        if let Some(who) = other {
+            let (partition, offset, epoch) = place;
+            let sentence = format!(
+                "{who} and {name} have appended different batches at {offset} under leader epoch \
+                 {epoch}"
+            );
+            let place = partition.to_string();
+            entries.violations.push(Violation { property: "one-leader", place, sentence });
+        }
+    }
+
+    /// What was wrong.
+    pub fn take(&self) -> Vec<Violation> {
+        std::mem::take(&mut self.0.lock().expect("one thread").violations)
+    }
+}
 
 #[derive(Debug, Default)]
 struct Seen {
     logs: BTreeMap<PartitionId, Lived>,
     violations: Vec<Violation>,
     compared: u64,
+    /// Batches that were cut off a log that is still there.
+    cut: BTreeSet<Place>,
 }
 
 /// A log as it was lived.
@@ -35,11 +83,29 @@ struct Lived {
     flush: Flush,
     /// What was done may be lost, within the promise: the next recovery says what is there.
     unsure: bool,
+    /// What stands in it, as far as it was appended before our eyes: where each batch ends.
+    batches: BTreeMap<Offset, (Offset, LeaderEpoch)>,
 }
 
 impl Onlooker {
+    pub fn new(name: &'static str, ledger: Arc<Ledger>) -> Self {
+        Self { name, ledger, seen: Mutex::default() }
+    }
+
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().expect("one thread")
+        self.seen.lock().expect("one thread")
+    }
+
+    /// The disk is another one from here on.
+    pub fn wiped(&self) {
+        let mut seen = self.seen();
+        seen.logs.clear();
+        seen.cut.clear();
+    }
+
+    /// Batches that must stand in orphan files.
+    pub fn cut(&self) -> BTreeSet<(PartitionId, Offset, LeaderEpoch)> {
+        self.seen().cut.clone()
     }
 
     /// Unsynced bytes were lost: what only was in memory may be gone.
@@ -84,12 +150,23 @@ impl Witness for Onlooker {
         if let Some(wrong) = wrong {
             seen.blame(partition, wrong);
         }
-        let flush = before.map_or(Flush::Durable, |lived| lived.flush);
+        let (flush, mut batches) =
+            before.map_or_else(Default::default, |lived| (lived.flush, lived.batches));
+        batches.retain(|_, (end, _)| *end <= recovered.end);
         let (state, wanted) = (recovered.clone(), VecDeque::new());
-        seen.logs.insert(partition, Lived { state, wanted, flush, unsure: false });
+        let lived = Lived { state, wanted, flush, unsure: false, batches };
+        seen.logs.insert(partition, lived);
     }
 
     fn wants(&self, partition: PartitionId, write: WriteId, op: &LogOp, flush: Flush) {
+        // Each node's metadata log is its own.
+        if let LogOp::Append { batch, .. } = op
+            && partition != PartitionId::METADATA
+        {
+            let header = batch.header();
+            let place = (partition, header.base_offset(), header.leader_epoch());
+            self.ledger.append(self.name, place, batch);
+        }
         if let Some(lived) = self.seen().logs.get_mut(&partition) {
             lived.flush = flush;
             // Storage decides where another leader's log parts from this one.
@@ -105,6 +182,11 @@ impl Witness for Onlooker {
             while lived.wanted.front().is_some_and(|(write, _)| *write <= through) {
                 let Some((_, op)) = lived.wanted.pop_front() else { break };
                 apply(&mut lived.state, partition, &op);
+                if let LogOp::Append { batch, .. } = &op {
+                    let header = batch.header();
+                    let end = (header.next_offset(), header.leader_epoch());
+                    lived.batches.insert(header.base_offset(), end);
+                }
                 if !lived.unsure {
                     wrong = wrong.or_else(|| told_wrongly(&lived.state, &op));
                 }
@@ -116,15 +198,28 @@ impl Witness for Onlooker {
     }
 
     fn truncated(&self, partition: PartitionId, write: WriteId, recovered: &Recovered) {
-        if let Some(lived) = self.seen().logs.get_mut(&partition) {
-            lived.wanted.retain(|(wanted, _)| *wanted > write);
-            lived.state = recovered.clone();
-            lived.unsure = false;
-        }
+        let mut seen = self.seen();
+        let Seen { logs, cut, .. } = &mut *seen;
+        let Some(lived) = logs.get_mut(&partition) else { return };
+        let resets = lived
+            .wanted
+            .iter()
+            .any(|(wanted, op)| *wanted == write && matches!(op, LogOp::ResetTo { .. }));
+        let end = if resets { Offset::ZERO } else { recovered.end };
+        let start = lived.state.log_start;
+        let gone = lived.batches.extract_if(.., |_, (next, _)| *next > end);
+        // What is deleted, or deleted at the leader, is not set aside.
+        let gone = gone.filter(|(_, (next, _))| !resets && *next > start);
+        cut.extend(gone.map(|(base, (_, epoch))| (partition, base, epoch)));
+        lived.wanted.retain(|(wanted, _)| *wanted > write);
+        lived.state = recovered.clone();
+        lived.unsure = false;
     }
 
     fn dropped(&self, partition: PartitionId) {
-        self.seen().logs.remove(&partition);
+        let mut seen = self.seen();
+        seen.logs.remove(&partition);
+        seen.cut.retain(|(log, ..)| *log != partition);
     }
 }
 

@@ -47,6 +47,16 @@ impl Ending {
     }
 }
 
+/// Whose frames stand in a file, and from where on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) partition: PartitionId,
+    /// The first offset.
+    pub(super) base: Offset,
+    /// Where its frame stands.
+    pub(super) position: u64,
+}
+
 /// Calls `visit` with each frame's position, headers, and the bytes from there on. The first
 /// `durable_bytes` of the file must be whole.
 pub(super) fn walk(
@@ -54,11 +64,23 @@ pub(super) fn walk(
     partition: PartitionId,
     base: Offset,
     durable_bytes: u64,
+    visit: impl FnMut(u64, &FrameHeader, &Header, &Bytes),
+) -> io::Result<Ending> {
+    walk_from(path, Place { partition, base, position: 0 }, durable_bytes, visit)
+}
+
+/// As `walk`, of the frames from a place on.
+pub(super) fn walk_from(
+    path: &Path,
+    place: Place,
+    durable_bytes: u64,
     mut visit: impl FnMut(u64, &FrameHeader, &Header, &Bytes),
 ) -> io::Result<Ending> {
     let file = File::open(path)?;
     let length = file.metadata()?.len();
-    let mut scan = Scan::new(partition, base, length, durable_bytes, Depth::Records);
+    let Place { partition, base, position } = place;
+    let scan = Scan::new(partition, base, length, durable_bytes, Depth::Records);
+    let mut scan = scan.from_position(position, base);
     let mut bytes = Bytes::new();
     loop {
         match scan.step(&bytes) {

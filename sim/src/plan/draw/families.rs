@@ -38,10 +38,10 @@ fn rot(chance: &mut Chance, plan: &mut Plan) {
         let millis = plan.run.safety.as_millis() as u64;
         let at = Duration::from_millis(millis / 4 + chance.below(millis / 2));
         let files = *chance.pick(&[Files::Newest, Files::Newest, Files::Newest, Files::Side]);
-        plan.faults.push(Fault { at, kind: Kind::BitFlip(BitFlip { files }) });
+        plan.faults.push(Fault { at, node: 1, kind: Kind::BitFlip(BitFlip { files }) });
         let at = at + Duration::from_millis(1 + chance.below(50));
         let down = Duration::from_millis(chance.below(100));
-        plan.faults.push(Fault { at, kind: Kind::Crash(Crash { down }) });
+        plan.faults.push(Fault { at, node: 1, kind: Kind::Crash(Crash { down }) });
     }
     plan.faults.sort_by_key(|fault| fault.at);
 }
@@ -81,7 +81,11 @@ fn youth(chance: &mut Chance, plan: &mut Plan) {
         let at = Duration::from_micros(chance.below(120_000));
         let unsynced = *chance.pick(&[Unsynced::Lost, Unsynced::Torn, Unsynced::Prefix]);
         let down = Duration::from_millis(chance.below(20));
-        plan.faults.push(Fault { at, kind: Kind::PowerLoss(PowerLoss { unsynced, down }) });
+        plan.faults.push(Fault {
+            at,
+            node: 1,
+            kind: Kind::PowerLoss(PowerLoss { unsynced, down }),
+        });
     }
     plan.faults.sort_by_key(|fault| fault.at);
 }
@@ -100,10 +104,10 @@ fn marks(chance: &mut Chance, plan: &mut Plan) {
     // Nothing else comes between.
     plan.faults.retain(|fault| fault.at + Duration::from_secs(5) < at);
     let down = Duration::from_secs(2);
-    plan.faults.push(Fault { at, kind: Kind::Restart(Restart { down }) });
+    plan.faults.push(Fault { at, node: 1, kind: Kind::Restart(Restart { down }) });
     at += Duration::from_millis(1500);
     for files in [Files::Newest, Files::Newest, Files::Newest, Files::Marks] {
-        plan.faults.push(Fault { at, kind: Kind::BitFlip(BitFlip { files }) });
+        plan.faults.push(Fault { at, node: 1, kind: Kind::BitFlip(BitFlip { files }) });
         at += Duration::from_micros(1);
     }
     plan.faults.sort_by_key(|fault| fault.at);

@@ -265,7 +265,7 @@ fn library(scene: &Scene, chance: &mut Chance) -> Client {
         retry_backoff: Duration::from_millis(1 + chance.below(50)),
         metadata_age_max: *chance.pick(&[Duration::from_secs(1), Duration::from_secs(300)]),
         seed: chance.number(),
-        ..ClientConfig::new(&scene.address)
+        ..ClientConfig::new(&scene.addresses.join(","))
     };
     Client::new(Arc::clone(&scene.network), Arc::clone(&scene.clock), config)
 }

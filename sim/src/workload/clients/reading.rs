@@ -14,13 +14,15 @@ use quorate_net::kafka::messages::{FetchRequest, ListOffsetsRequest};
 use super::super::client::{Link, within};
 use super::super::values;
 use super::super::writer::partitions;
+use super::health::connect_to_leader;
 use super::{Scene, topic_name};
 use crate::chance::{Between, Chance};
 use crate::history::{Call, Complaint, End, OperationId, Partition};
 use crate::plan::Codecs;
 
-/// Kafka's name for the start of a log.
+/// Kafka's names for the start of a log, and for what is committed.
 const EARLIEST: i64 = -2;
+const LATEST: i64 = -1;
 
 /// How often the last reading meets a storage error before it takes a partition for lost; only
 /// where bytes have rotted.
@@ -57,7 +59,7 @@ pub async fn read(scene: Scene, client: u32) {
                     match answer {
                         Fetched::Read { next } => drop(positions.insert(partition, next)),
                         Fetched::OutOfRange => {
-                            if let Ok(start) = earliest(&scene, open, partition).await {
+                            if let Ok(start) = place(&scene, open, partition, EARLIEST).await {
                                 positions.insert(partition, start);
                             } else {
                                 link = None;
@@ -167,10 +169,15 @@ fn judge(found: PartitionData, from: i64) -> (End, Fetched) {
     (End::Read { records, high_watermark, log_start }, Fetched::Read { next })
 }
 
-async fn earliest(scene: &Scene, link: &mut Link, partition: Partition) -> io::Result<i64> {
+async fn place(
+    scene: &Scene,
+    link: &mut Link,
+    partition: Partition,
+    timestamp: i64,
+) -> io::Result<i64> {
     let wanted = ListOffsetsPartition {
         partition_index: partition.index as i32,
-        timestamp: EARLIEST,
+        timestamp,
         ..Default::default()
     };
     let topic = ListOffsetsTopic { name: topic_name(partition), partitions: vec![wanted] };
@@ -193,15 +200,20 @@ async fn earliest(scene: &Scene, link: &mut Link, partition: Partition) -> io::R
 pub async fn read_everything(scene: &Scene, client: u32, rot: bool) {
     let mut link = None;
     for partition in partitions(&scene.plan) {
+        if scene.addresses.len() > 1 {
+            link = None;
+        }
         let mut position = None;
+        let mut committed = None;
         let mut furthest = None;
         let mut at_rot = 0;
         loop {
             if link.is_none() {
-                link = scene.connect(client).await;
+                link = connect_to_leader(scene, client, partition).await;
             }
             if let Some(open) = &mut link {
-                match step(scene, open, client, partition, &mut position).await {
+                let places = (&mut position, &mut committed);
+                match step(scene, open, client, partition, places).await {
                     Ok(true) => break,
                     Ok(false) => {
                         if position > furthest {
@@ -234,11 +246,18 @@ async fn step(
     link: &mut Link,
     client: u32,
     partition: Partition,
-    position: &mut Option<i64>,
+    (position, committed): (&mut Option<i64>, &mut Option<i64>),
 ) -> io::Result<bool> {
+    // A new leader tells fetchers less than it has, and whoever asks to wait.
+    let least = match *committed {
+        None if scene.addresses.len() > 1 => {
+            *committed.insert(place(scene, link, partition, LATEST).await?)
+        }
+        known => known.unwrap_or_default(),
+    };
     let from = match *position {
         Some(from) => from,
-        None => *position.insert(earliest(scene, link, partition).await?),
+        None => *position.insert(place(scene, link, partition, EARLIEST).await?),
     };
     let wanted = BTreeMap::from([(partition, from)]);
     let operations = scene.history().operations.len();
@@ -249,7 +268,7 @@ async fn step(
         Some((_, Fetched::Read { next })) => {
             *position = Some(*next);
             let end = match scene.history().operations[operations].end {
-                End::Read { high_watermark, .. } => high_watermark,
+                End::Read { high_watermark, .. } => high_watermark.max(least),
                 _ => *next,
             };
             if *next < end && *next == from {

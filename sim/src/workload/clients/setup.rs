@@ -49,8 +49,8 @@ fn request(plan: &Plan) -> CreateTopicsRequest {
     let topics = (0..).zip(&plan.topics).map(|(place, topic): (u32, &Topic)| CreatableTopic {
         name: Text::from(format!("t{place}")),
         num_partitions: topic.partitions as i32,
-        replication_factor: 1,
-        configs: configs(topic),
+        replication_factor: plan.cluster.replication as i16,
+        configs: configs(plan, topic),
         ..Default::default()
     });
     let timeout_ms = plan.workload.timeout.as_millis() as i32;
@@ -62,7 +62,7 @@ fn kept(bound: Option<u64>) -> String {
     bound.map_or_else(|| "-1".to_owned(), |bound| bound.to_string())
 }
 
-fn configs(topic: &Topic) -> Vec<CreatableTopicConfig> {
+fn configs(plan: &Plan, topic: &Topic) -> Vec<CreatableTopicConfig> {
     let time = if topic.log_append_time { "LogAppendTime" } else { "CreateTime" };
     let settings = [
         ("segment.bytes", topic.segment_bytes.to_string()),
@@ -76,5 +76,9 @@ fn configs(topic: &Topic) -> Vec<CreatableTopicConfig> {
         name: Text::from_static(name),
         value: Some(Text::from(value)),
     };
-    settings.into_iter().map(config).collect()
+    let mut configs: Vec<_> = settings.into_iter().map(config).collect();
+    if plan.cluster.nodes > 1 {
+        configs.push(config(("min.insync.replicas", plan.cluster.in_sync_min.to_string())));
+    }
+    configs
 }

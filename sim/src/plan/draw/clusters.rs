@@ -1,0 +1,78 @@
+//! From a seed to a plan of several nodes: the plan of one node that the seed has, spread over a
+//! cluster, with the faults that strike between nodes. All from streams of their own.
+
+use super::super::{Acks, Flush, Mode, Nodes, Plan};
+use super::{draw, draw_faults_of};
+use crate::chance::Chance;
+use crate::fault::Kind;
+
+/// The plan of `seed` on so many nodes; 0 draws how many.
+pub fn draw_cluster(seed: u64, nodes: u32) -> Plan {
+    let mut plan = draw(seed);
+    plan.cluster = draw_nodes(&mut Chance::new(seed, "cluster"), nodes);
+    if plan.cluster.nodes == 1 {
+        return plan;
+    }
+    // Replicas of others that lose power together are not trusted any more: only a human makes one
+    // of them lead.
+    plan.topics.iter_mut().for_each(|topic| topic.flush = Flush::Durable);
+    spread_clients(&mut Chance::new(seed, "cluster clients"), &mut plan);
+    let mut targets = Chance::new(seed, "cluster targets");
+    for fault in &mut plan.faults {
+        fault.node = 1 + targets.below(u64::from(plan.cluster.nodes)) as u32;
+    }
+    for (name, _) in Kind::AMONG_NODES.iter().filter(|(_, among_nodes)| *among_nodes) {
+        let mut chance = Chance::new(seed, &format!("fault {name}"));
+        let mut faults = draw_faults_of(name, &mut chance, &plan);
+        for fault in &mut faults {
+            fault.node = 1 + chance.below(u64::from(plan.cluster.nodes)) as u32;
+        }
+        plan.faults.extend(faults);
+    }
+    if plan.mode == Mode::Budgeted {
+        keep_within_budget(&mut plan);
+    }
+    plan.faults.sort_by_key(|fault| fault.at);
+    plan
+}
+
+fn draw_nodes(chance: &mut Chance, wanted: u32) -> Nodes {
+    let drawn = *chance.pick(&[1, 1, 1, 3, 3, 3, 2, 4, 5, 7]);
+    let nodes = if wanted == 0 { drawn } else { wanted.min(Nodes::MAX) };
+    let usual = if nodes < 3 { 1 } else { 3 };
+    let others: Vec<u32> = [1, 3, 5].into_iter().filter(|&voters| voters <= nodes).collect();
+    let voters = if chance.one_in(4) { *chance.pick(&others) } else { usual };
+    let racks = (*chance.pick(&[1, 1, 2, 3])).min(nodes);
+    let replication = (*chance.pick(&[3, 3, 3, 2, 1, 5])).min(nodes);
+    let in_sync_min = (*chance.pick(&[2, 2, 1, 3])).min(replication);
+    Nodes { nodes, voters, racks, replication, in_sync_min }
+}
+
+/// Clients that follow their leaders are those of our library.
+fn spread_clients(chance: &mut Chance, plan: &mut Plan) {
+    let workload = &mut plan.workload;
+    workload.library_writers = 1 + chance.below(3) as u32;
+    workload.library_readers = 1 + chance.below(2) as u32;
+    (workload.writers, workload.readers) = (0, 0);
+    // What a leader alone has acknowledged may go with it.
+    if workload.acks != Acks::All && chance.one_in(2) {
+        workload.acks = Acks::All;
+    }
+}
+
+/// A wipe takes one copy of everything for good: fewer than are acknowledged, and a minority of
+/// the voters.
+fn keep_within_budget(plan: &mut Plan) {
+    let Nodes { voters, in_sync_min, .. } = plan.cluster;
+    let (mut wipes, mut voters_wiped) = (in_sync_min - 1, (voters - 1) / 2);
+    plan.faults.retain(|fault| {
+        if !matches!(fault.kind, Kind::Wipe(_)) {
+            return true;
+        }
+        let votes = fault.node <= voters;
+        let may = wipes > 0 && (!votes || voters_wiped > 0);
+        wipes -= u32::from(may);
+        voters_wiped -= u32::from(may && votes);
+        may
+    });
+}
