@@ -170,8 +170,8 @@ impl Membership {
     /// Says that this node is there, as long as it is.
     pub(crate) async fn keep(&self, halt: &Halt) {
         let Some(timeout) = self.session_timeout else { return };
-        let mut next = self.clock.now().monotonic;
         loop {
+            let began = self.clock.now().monotonic;
             let is_stopping = self.told().wish == Wish::Stop;
             let interval = if is_stopping { STOPPING_INTERVAL } else { timeout / BEATS };
             match self.beat(interval).await {
@@ -182,8 +182,8 @@ impl Membership {
             if self.told().is_over {
                 return;
             }
-            next = (next + interval).max(self.clock.now().monotonic);
-            let _ = select(Box::pin(self.said.wake.notified()), self.clock.sleep_until(next)).await;
+            let next = self.clock.sleep_until(began + interval);
+            let _ = select(Box::pin(self.said.wake.notified()), next).await;
         }
     }
 

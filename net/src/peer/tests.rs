@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::hello::{Hello, Known, Me, Refusal};
 use super::inbound::{Inbound, NotAccepted};
-use super::link::{Link, State, Surroundings, Target};
+use super::link::{Link, State, Surroundings, Target, Told};
 use super::{Channel, Limits, frame};
 use crate::clock::running::TestClock;
 use crate::transport::{Io, Listener, Network, Stream};
@@ -65,6 +65,7 @@ struct Pair {
     dialled: mpsc::UnboundedReceiver<DuplexStream>,
     dials: Arc<Mutex<u32>>,
     limits: Limits,
+    told: Arc<Mutex<Vec<Told>>>,
 }
 
 /// Node 1 dials node 2 with a link of these limits.
@@ -75,12 +76,15 @@ fn pair(limits: Limits) -> Pair {
     let around = Surroundings { network, clock: Arc::new(TestClock::start()) };
     let link = Arc::new(Link::new(limits.clone()));
     let (running, surroundings) = (Arc::clone(&link), around.clone());
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&told);
     tokio::spawn(async move {
         let address = "two:2".to_owned();
         let target = Target { node: TWO.node, address, channel: Channel::Data };
-        running.run(&surroundings, &|| ONE.clone(), &target, 7, &|_| {}).await;
+        let hear = |told| heard.lock().unwrap().push(told);
+        running.run(&surroundings, &|| ONE.clone(), &target, 7, &hear).await;
     });
-    Pair { link, around, dialled, dials, limits }
+    Pair { link, around, dialled, dials, limits, told }
 }
 
 impl Pair {
@@ -137,6 +141,25 @@ async fn a_broken_connection_is_dialled_again_and_old_news_is_not_sent() {
         }
     };
     assert_eq!(frame.head, "after");
+}
+
+#[tokio::test]
+async fn where_nobody_listens_any_more_a_process_is_gone() {
+    let mut pair = pair(limits());
+    let inbound = pair.accept(None).await.unwrap();
+    pair.send(9, b"before", &[]).await;
+    drop(inbound);
+    // It ended, and is there again: nobody died.
+    let inbound = pair.accept(None).await.unwrap();
+    pair.send(9, b"after", &[]).await;
+    drop(inbound);
+    pair.dialled.close();
+    let refused = || matches!(pair.link.state(), State::Dialling { attempts: 3.., .. });
+    while !refused() {
+        tokio::task::yield_now().await;
+    }
+    let (stands, ended) = (Told::Connected, Told::Ended);
+    assert_eq!(*pair.told.lock().unwrap(), [stands, ended, stands, ended, Told::Gone]);
 }
 
 #[tokio::test]
