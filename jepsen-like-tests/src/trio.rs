@@ -271,7 +271,8 @@ impl Trio {
         for (id, member) in &mut self.members {
             let Some(mut child) = member.child.take() else { continue };
             match retry(limit, || child.try_wait().ok().flatten()) {
-                Some(status) if status.success() => {}
+                // A Java process that ended in good order says which signal it heard.
+                Some(status) if status.success() || status.code() == Some(143) => {}
                 Some(status) => wrong.push(format!("node {id} stopped with {status}")),
                 None => {
                     wrong.push(format!("node {id} still runs {limit:?} after SIGTERM"));

@@ -41,7 +41,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("D4", "recovery-point-ahead", NODES),
     mutant("D6", "append-after-write-error", NODES),
     mutant("D7", "checksum-mismatch-means-truncate", NODES),
-    mutant("D8", "corrupt-meta-means-orphan", NODES),
+    not_yet("D8", "corrupt-meta-means-orphan", entries::MARKS),
     mutant("-", "ignore-torn-tail", NODES),
     not_yet("D16", "misdirected-write", "no fault writes to a wrong place yet"),
     mutant("E2", "dedup-window-too-small", BOTH),

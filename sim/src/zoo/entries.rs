@@ -22,6 +22,8 @@ const EPOCHS: &str = "one node never changes its leader epoch";
 const COMPACTION: &str = "nothing is compacted yet";
 const TRANSACTIONS: &str = "there are no transactions yet";
 pub(super) const GROUPS: &str = "the workload has no groups yet";
+pub(super) const MARKS: &str = "planted, and without effect: the numbers of the journal's groups \
+                               prove that marks were lost, and the node does not start";
 pub(super) const ASKED: &str = "topics are made before the workload, which never asks for them \
                                while they change; core/tests/controller_random.rs catches it";
 const NEW_GROUPS: &str = "the protocol of KIP-848 is not there yet";
@@ -97,7 +99,7 @@ pub const ENTRIES: &[Entry] = &[
     entry("D4", "recovery-point-ahead", PLANTED),
     entry("D6", "append-after-write-error", PLANTED),
     entry("D7", "checksum-mismatch-means-truncate", PLANTED),
-    entry("D8", "corrupt-meta-means-orphan", PLANTED),
+    entry("D8", "corrupt-meta-means-orphan", MARKS),
     entry("D9", "rewrite-not-synced", COMPACTION),
     entry("D11", "swap-file-recovery", COMPACTION),
     entry("D12", "gap-tracking-lost", "a log's end is read from segments and journal together"),

@@ -91,8 +91,7 @@ fn youth(chance: &mut Chance, plan: &mut Plan) {
 }
 
 /// The marks rot, and some of what they vouch for with them: a node that took them for none would
-/// take the rest for a torn tail. One that notices does not start, and the run is excused. After a
-/// stop in good order, since otherwise the journal proves that marks were lost.
+/// take the rest for a torn tail. One that notices does not start, and the run is excused.
 fn marks(chance: &mut Chance, plan: &mut Plan) {
     if !chance.one_in(24) {
         return;
@@ -100,7 +99,7 @@ fn marks(chance: &mut Chance, plan: &mut Plan) {
     tell(plan, "rot in the marks and below them, between a stop and a start");
     plan.mode = Mode::Unbudgeted;
     let millis = plan.run.safety.as_millis() as u64;
-    let mut at = Duration::from_millis(millis / 4 + chance.below(millis / 2));
+    let mut at = Duration::from_millis((millis / 4 + chance.below(millis / 2)).min(millis - 1700));
     // Nothing else comes between.
     plan.faults.retain(|fault| fault.at + Duration::from_secs(5) < at);
     let down = Duration::from_secs(2);
