@@ -1,7 +1,7 @@
 #!/bin/bash
 # Other people's clients, tests and load against our released binary; installs what it needs.
 #
-#   run.sh [clients|kill9|rounds|failover|robustness|conformance|bench|all|install] [options]
+#   run.sh [clients|kill9|rounds|cuts|failover|robustness|conformance|bench|all|install] [options]
 #
 # Options go to the part that is named: --broker kafka runs the same against Apache Kafka, the
 # oracle; --bootstrap HOST:PORT uses a broker that runs already (clients, conformance);
@@ -36,7 +36,10 @@ kill9() {
 rounds() {
   "$harness" rounds --only leader,controller,two,pause,all,wipe "$@"
   "$harness" rounds --only replace --set replace.after=30s "$@"
-  # Cuts need a network for each node, which not every machine grants.
+}
+
+# Cuts between nodes need a network for each, which not every machine grants.
+cuts() {
   if ip netns add quorate-probe 2>/dev/null; then
     ip netns del quorate-probe
     "$harness" rounds --only cut,mute "$@"
@@ -94,11 +97,12 @@ bench() {
 build
 case "$part" in
 install) install kafka kcat python node go rskafka librdkafka ;;
-clients | kill9 | rounds | failover | robustness | conformance | bench) "$part" "$@" ;;
+clients | kill9 | rounds | cuts | failover | robustness | conformance | bench) "$part" "$@" ;;
 all)
   clients
   kill9 --rounds 100
   rounds
+  cuts
   robustness
   conformance
   bench

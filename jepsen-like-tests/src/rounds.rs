@@ -174,7 +174,11 @@ pub fn run(
             break;
         }
     }
-    report.violations.extend(trio.stop(STOP_WITHIN)?);
+    let stopped = trio.stop(STOP_WITHIN)?;
+    if !stopped.is_empty() {
+        progress(&trio.last_words());
+    }
+    report.violations.extend(stopped);
     report.violations.extend(compare(trio, &gone)?);
     Ok(report)
 }
