@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use quorate_sim::fault::Kind;
+use quorate_sim::plan::Plan;
 use quorate_sim::plan::draw::{draw, draw_cluster};
-use quorate_sim::plan::{Mode, Plan};
 
 proptest! {
     #[test]
@@ -26,13 +26,11 @@ proptest! {
     #[test]
     fn wipes_keep_within_the_budget(seed: u64, nodes in 2_u32..8) {
         let plan = draw_cluster(seed, nodes);
-        if plan.mode == Mode::Budgeted {
-            let wiped = plan.faults.iter().filter(|fault| matches!(fault.kind, Kind::Wipe(_)));
-            let wiped: Vec<u32> = wiped.map(|fault| fault.node).collect();
-            prop_assert!(wiped.len() < plan.cluster.in_sync_min as usize);
-            let voters = wiped.iter().filter(|node| **node <= plan.cluster.voters).count();
-            prop_assert!(2 * voters < plan.cluster.voters as usize);
-        }
+        let wiped = plan.faults.iter().filter(|fault| matches!(fault.kind, Kind::Wipe(_)));
+        let wiped: Vec<u32> = wiped.map(|fault| fault.node).collect();
+        prop_assert!(wiped.len() < plan.cluster.in_sync_min as usize);
+        let voters = wiped.iter().filter(|node| **node <= plan.cluster.voters).count();
+        prop_assert!(2 * voters < plan.cluster.voters as usize);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use tokio::io::AsyncWriteExt;
 use super::Limits;
 use super::frame::{self, Frame};
 use super::hello::{self, Answer, Hello, Known, Me, Refusal};
-use super::link::{GREETING, Surroundings, read_frame, within};
+use super::link::{GREETING, Surroundings, parsed, read_frame, read_more, within};
 use crate::connection::Frames;
 use crate::transport::{Stream, write_chunks};
 
@@ -90,10 +90,17 @@ impl Inbound {
     /// Why nothing more will come: silence, garbage, a broken connection.
     pub async fn next(&mut self) -> Result<Option<Frame>, String> {
         let silence = self.limits.silence_max;
-        let frame = read_frame(&mut self.stream, &mut self.frames);
-        within(&self.around, silence, frame)
-            .await
-            .unwrap_or_else(|| Err(format!("the peer was silent for {silence:?}")))
+        loop {
+            if let Some(frame) = parsed(&mut self.frames)? {
+                return Ok(Some(frame));
+            }
+            // A large frame may take its time on a slow link, as long as some of it comes.
+            let more = within(&self.around, silence, read_more(&mut self.stream, &mut self.frames));
+            let more = more.await;
+            if !more.unwrap_or_else(|| Err(format!("the peer was silent for {silence:?}")))? {
+                return Ok(None);
+            }
+        }
     }
 }
 

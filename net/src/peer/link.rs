@@ -2,10 +2,11 @@
 //! is lost.
 
 use std::future::Future;
+use std::io::IoSlice;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use quorate_core::id::NodeId;
 use quorate_core::rng::Rng;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, WriteHalf};
@@ -20,6 +21,9 @@ use crate::transport::{Network, Stream, write_chunks};
 
 /// Bytes taken from the queue for one write.
 const WRITE_BYTES_MAX: usize = 1 << 20;
+
+/// Chunks in one write.
+const SLICES_MAX: usize = 64;
 
 /// Why nobody answers is printed from this attempt on, a fifth of a second after the first by the
 /// default back-off.
@@ -226,15 +230,43 @@ impl Link {
                 Some(chunks) => chunks,
                 None => frame::to_chunks(frame::PULSE, &[], &[]),
             };
-            let writing = write_chunks(write, chunks);
-            match within(around, self.limits.silence_max, writing).await {
-                Some(Ok(())) => {}
-                Some(Err(error)) => return format!("writing failed: {error}"),
-                None => {
-                    let silence = self.limits.silence_max;
-                    return format!("the peer has taken nothing for {silence:?}");
-                }
+            if let Err(reason) = self.write_all(around, write, chunks).await {
+                return reason;
             }
+        }
+    }
+
+    /// A large frame may take its time on a slow link, as long as the peer takes some of it.
+    async fn write_all(
+        &self,
+        around: &Surroundings,
+        write: &mut WriteHalf<Box<dyn Stream>>,
+        mut chunks: Vec<Bytes>,
+    ) -> Result<(), String> {
+        let silence = self.limits.silence_max;
+        chunks.reverse();
+        while !chunks.is_empty() {
+            let front = chunks.iter().rev().take(SLICES_MAX).map(|chunk| IoSlice::new(chunk));
+            let slices: Vec<IoSlice<'_>> = front.collect();
+            let mut taken = match within(around, silence, write.write_vectored(&slices)).await {
+                Some(Ok(0)) => return Err("the peer takes nothing any more".to_owned()),
+                Some(Ok(taken)) => taken,
+                Some(Err(error)) => return Err(format!("writing failed: {error}")),
+                None => return Err(format!("the peer has taken nothing for {silence:?}")),
+            };
+            while let Some(chunk) = chunks.last_mut() {
+                if taken < chunk.len() {
+                    chunk.advance(taken);
+                    break;
+                }
+                taken -= chunk.len();
+                chunks.pop();
+            }
+        }
+        match within(around, silence, write.flush()).await {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => Err(format!("writing failed: {error}")),
+            None => Err(format!("the peer has taken nothing for {silence:?}")),
         }
     }
 }
@@ -288,15 +320,33 @@ pub(super) async fn read_frame(
     frames: &mut Frames,
 ) -> Result<Option<Frame>, String> {
     loop {
-        if let Some(bytes) = frames.next_frame().map_err(|error| error.to_string())? {
-            return Frame::parse(bytes).map(Some).map_err(|error| error.to_string());
+        if let Some(frame) = parsed(frames)? {
+            return Ok(Some(frame));
         }
-        let room = frames.room().map_err(|error| error.to_string())?;
-        match stream.read_buf(room).await {
-            Ok(0) if frames.at_boundary() => return Ok(None),
-            Ok(0) => return Err("the stream ended inside a frame".to_owned()),
-            Ok(_) => {}
-            Err(error) => return Err(format!("reading failed: {error}")),
+        if !read_more(stream, frames).await? {
+            return Ok(None);
         }
+    }
+}
+
+/// The next frame, if all of it is there.
+pub(super) fn parsed(frames: &mut Frames) -> Result<Option<Frame>, String> {
+    let Some(bytes) = frames.next_frame().map_err(|error| error.to_string())? else {
+        return Ok(None);
+    };
+    Frame::parse(bytes).map(Some).map_err(|error| error.to_string())
+}
+
+/// Reads what has come; `false` if the stream ends between two frames.
+pub(super) async fn read_more(
+    stream: &mut (impl AsyncRead + Unpin),
+    frames: &mut Frames,
+) -> Result<bool, String> {
+    let room = frames.room().map_err(|error| error.to_string())?;
+    match stream.read_buf(room).await {
+        Ok(0) if frames.at_boundary() => Ok(false),
+        Ok(0) => Err("the stream ended inside a frame".to_owned()),
+        Ok(_) => Ok(true),
+        Err(error) => Err(format!("reading failed: {error}")),
     }
 }

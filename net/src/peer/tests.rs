@@ -9,9 +9,9 @@ use quorate_core::id::NodeId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::mpsc;
 
-use super::hello::{Hello, Known, Me, Refusal};
+use super::hello::{Answer, Hello, Known, Me, Refusal};
 use super::inbound::{Inbound, NotAccepted};
-use super::link::{Link, State, Surroundings, Target, Told};
+use super::link::{GREETING, Link, State, Surroundings, Target, Told};
 use super::{Channel, Limits, frame};
 use crate::clock::running::TestClock;
 use crate::transport::{Io, Listener, Network, Stream};
@@ -230,6 +230,45 @@ async fn a_silent_peer_is_given_up() {
     let accepted = Inbound::accept(Box::new(accepting), around, limits, &TWO, |_| None).await;
     let error = accepted.unwrap().next().await.unwrap_err();
     assert!(error.contains("silent"), "{error}");
+}
+
+/// Simulation found it (seed 23 on three nodes): a frame of a megabyte took longer than the silence
+/// that is borne, the link was given up and dialled again, and the follower never caught up.
+#[tokio::test]
+async fn a_large_frame_may_take_longer_than_a_silence() {
+    let silence_max = Duration::from_millis(150);
+    let mut pair = pair(Limits { silence_max, pulse_interval: silence_max / 3, ..limits() });
+    let (mut dialling, accepting) = tokio::io::duplex(64);
+    let hello = Hello::new(&ONE, TWO.node, Channel::Data).encode();
+    let greeting = frame::to_chunks(GREETING, &hello, &[]).remove(0);
+    let (around, limits) = (pair.around.clone(), pair.limits.clone());
+    let accept = Inbound::accept(Box::new(accepting), around, limits, &TWO, |_| None);
+    let (greeted, accepted) = tokio::join!(dialling.write_all(&greeting), accept);
+    greeted.unwrap();
+    let mut inbound = accepted.unwrap();
+    let clock = Arc::clone(&pair.around.clock);
+    let sent = frame::to_chunks(9, b"head", &[Bytes::from(vec![7; 4096])]).concat();
+    let trickle = async {
+        for piece in sent.chunks(512) {
+            dialling.write_all(piece).await.unwrap();
+            clock.sleep(silence_max / 3).await;
+        }
+    };
+    let ((), frame) = tokio::join!(trickle, inbound.next());
+    assert_eq!(frame.unwrap().map(|frame| (frame.kind, frame.tail.len())), Some((9, 4096)));
+
+    // And the other way: what is sent is taken in small pieces.
+    let mut taking = pair.dialled.recv().await.unwrap();
+    let mut greeting = vec![0; greeting.len()];
+    taking.read_exact(&mut greeting).await.unwrap();
+    let welcome = Answer::Welcome { protocol: 1 }.encode();
+    taking.write_all(&frame::to_chunks(GREETING, &welcome, &[]).concat()).await.unwrap();
+    pair.send(9, b"head", &[Bytes::from(vec![7; 4096])]).await;
+    for _ in 0..8 {
+        taking.read_exact(&mut [0; 512]).await.unwrap();
+        clock.sleep(silence_max / 3).await;
+    }
+    assert_eq!(*pair.dials.lock().unwrap(), 1, "the link was given up");
 }
 
 #[test]

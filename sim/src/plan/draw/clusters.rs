@@ -1,7 +1,7 @@
 //! From a seed to a plan of several nodes: the plan of one node that the seed has, spread over a
 //! cluster, with the faults that strike between nodes. All from streams of their own.
 
-use super::super::{Acks, Flush, Mode, Nodes, Plan};
+use super::super::{Acks, Flush, Nodes, Plan};
 use super::{draw, draw_faults_of};
 use crate::chance::Chance;
 use crate::fault::Kind;
@@ -29,9 +29,8 @@ pub fn draw_cluster(seed: u64, nodes: u32) -> Plan {
         }
         plan.faults.extend(faults);
     }
-    if plan.mode == Mode::Budgeted {
-        keep_within_budget(&mut plan);
-    }
+    // Whatever the mode: without these disks nothing could go on, and nobody would be to blame.
+    keep_within_budget(&mut plan);
     plan.faults.sort_by_key(|fault| fault.at);
     plan
 }
