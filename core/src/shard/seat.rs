@@ -417,7 +417,6 @@ impl Seat {
         if self.leads.is_none() {
             // The leadership has ended in this very step, of which the controller hears next
             // (found by seed 154 on three nodes).
-            reached!("append-behind-the-leadership");
             return;
         }
         assert!(self.append.is_none(), "the controller appends one thing at a time");
