@@ -2,7 +2,8 @@
 //!
 //! `cluster voters=3 others=1` formats and starts nodes. Their messages and writes wait for
 //! `settle`, which lets everything arrive and be done, or for `sync n1` and `deliver n1`. From
-//! `cut n1` to `join n1` nothing passes to or from that node.
+//! `cut n1` to `join n1` nothing passes to or from that node. `oversleep n1 9s` has everybody do
+//! nothing for that time, and then wakes that node.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use quorate_core::batch::{Batch, Records};
 use quorate_core::controller::interface as controller;
-use quorate_core::id::{NodeId, RequestId};
+use quorate_core::id::{NodeEpoch, NodeId, RequestId};
 use quorate_core::metadata::Address;
 use quorate_core::partition::interface::{Input as LogInput, LogOp};
 use quorate_core::quorum::interface::{Input as QuorumInput, Payload, Role};
@@ -49,6 +50,9 @@ impl SeatStage {
         }
         if let Some(bytes) = command.read("entry_bytes_max") {
             self.seats.quorum_limits.entry_bytes_max = bytes;
+        }
+        if let Some(session) = command.read::<u64>("session") {
+            self.seats.limits.controller.session_timeout = Some(Duration::from_millis(session));
         }
         let (voters, others) = (command.read("voters"), command.read("others"));
         self.seats.format(voters.unwrap_or(1), others.unwrap_or(0));
@@ -163,6 +167,13 @@ impl SeatStage {
                 };
                 Input::Controller(controller::Input::RegisterNode(register))
             }
+            "beat" => Input::Controller(controller::Input::Heartbeat(controller::Heartbeat {
+                request,
+                node: NodeId(1),
+                node_epoch: NodeEpoch(1),
+                applied: NodeEpoch(2),
+                ..Default::default()
+            })),
             "create" => {
                 let partitions = command.read("partitions");
                 let topics = vec![controller::NewTopic { name, partitions, ..Default::default() }];
@@ -209,6 +220,14 @@ impl Stage for SeatStage {
             "pass" => {
                 let time = millis(command.words().next().expect("a time")).unsigned_abs();
                 self.pass(Duration::from_millis(time))
+            }
+            // Nobody does anything for so long; then the node wakes to all that is due.
+            "oversleep" => {
+                let id = node(command);
+                let time = millis(command.words().nth(1).expect("a time")).unsigned_abs();
+                self.seats.time += Duration::from_millis(time);
+                let effects = self.seats.step(id, Input::Tick);
+                self.show(id, effects)
             }
             "sync" => {
                 let id = node(command);
