@@ -144,6 +144,6 @@ mod tests {
         }
         let hex: String =
             bytes[..ENVELOPE_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, "514f52500001000000000048");
+        assert_eq!(hex, "514f5250000100000000004880f7aad2");
     }
 }

@@ -16,9 +16,11 @@ pub fn draw_cluster(seed: u64, nodes: u32) -> Plan {
     // Replicas of others that lose power together are not trusted any more: only a human makes one
     // of them lead.
     plan.topics.iter_mut().for_each(|topic| topic.flush = Flush::Durable);
-    // A copy that was away must come nearer while its leader is written to: one write a sync, or a
-    // link that is as slow as the load, would keep it behind for ever (seeds 67 and 70).
+    // A copy that was away must come nearer while its leader is written to: a write a sync, a file
+    // closed for each that is opened, or a link that is as slow as the load would keep it behind
+    // for ever (seeds 67 and 70).
     plan.node.group_bytes = plan.node.group_bytes.max(1 << 20);
+    plan.node.open_files = plan.node.open_files.max(16);
     plan.link.window = plan.link.window.max(64 << 10);
     if plan.link.bandwidth > 0 {
         plan.link.bandwidth = plan.link.bandwidth.max(10_000_000);
