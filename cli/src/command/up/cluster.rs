@@ -53,7 +53,8 @@ fn numbered(
     port: u16,
     index: u32,
 ) -> Result<(SocketAddr, SocketAddr), Failure> {
-    let peers = port.checked_add(PEER_PORTS + 100).map_or(port - PEER_PORTS, |_| port + PEER_PORTS);
+    let above = port.checked_add(PEER_PORTS + 100).map(|_| port + PEER_PORTS);
+    let peers = above.unwrap_or_else(|| port - PEER_PORTS);
     let at = |first: u16| -> Result<SocketAddr, Failure> {
         let port = u16::try_from(u32::from(first) + index).map_err(|_| {
             Failure::usage(format!("there are not enough ports from {first} on"))
@@ -74,4 +75,21 @@ async fn free(
     let address = listener.local_address();
     held.push(listener);
     Ok(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_port_has_one_for_peers() {
+        let listen = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        for (port, peers) in [(1, 10_001), (9092, 19_092), (55_435, 65_435), (55_436, 45_436)] {
+            let found = numbered(listen(port), port, 0);
+            assert_eq!(found.ok(), Some((listen(port), listen(peers))), "port {port}");
+        }
+        let found = numbered(listen(65_535), 65_535, 0);
+        assert_eq!(found.ok(), Some((listen(65_535), listen(55_535))));
+        assert!(numbered(listen(65_535), 65_535, 1).is_err());
+    }
 }
