@@ -160,7 +160,7 @@ settings! {
             Duration::from_millis(100), HOUR;
         /// The same for a request that comes too slowly (below 64 KiB a second, or not as a whole
         /// at 1 MiB a second) while others wait for the memory that it holds.
-        pressed_patience: Duration = SECOND, time_within
+        pressed_patience: Duration = Duration::from_millis(300), time_within
             Duration::from_millis(50), MINUTE;
         /// Requests of one connection that may wait for their answers.
         in_flight_max: usize = 64, within 1, 10_000;
