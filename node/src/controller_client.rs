@@ -135,7 +135,14 @@ impl ControllerClient {
                 let input = input(RequestId(0));
                 let asked = Box::pin(self.peers.ask(leader, &input));
                 match select(asked, self.clock.sleep_until(ends)).await {
-                    Either::Left((Ok(outcome), _)) => Ok(Asked::Answered(outcome)),
+                    Either::Left((Ok(outcome), _)) if outcome.answers(&input) => {
+                        Ok(Asked::Answered(outcome))
+                    }
+                    Either::Left((Ok(outcome), _)) => {
+                        // Nobody who asked could make anything of it, and none may end for it.
+                        tracing::warn!(%leader, ?outcome, "the controller answers something else");
+                        Ok(Asked::Unknown)
+                    }
                     Either::Left((Err(NoAnswer::NotAsked), _)) => Ok(Asked::Nobody),
                     Either::Left((Err(NoAnswer::Unknown), _)) | Either::Right(_) => {
                         Ok(Asked::Unknown)

@@ -80,6 +80,29 @@ impl Input {
 }
 
 impl Outcome {
+    /// Whether this is an answer to `input` at all: what another node says may be anything.
+    pub const fn answers(&self, input: &Input) -> bool {
+        matches!(
+            (self, input),
+            (Self::Refused(_), _)
+                | (Self::NodeRegistered { .. }, Input::RegisterNode(_))
+                | (Self::Heartbeat(_), Input::Heartbeat(_))
+                | (Self::InSyncChanged(_), Input::ChangeInSync(_))
+                | (Self::Reassigned(_), Input::Reassign { .. })
+                | (Self::Reassignments(_), Input::ListReassignments { .. })
+                | (Self::LeadersElected(_), Input::ElectLeaders(_))
+                | (Self::DutySet, Input::SetDuty(_))
+                | (Self::Nodes(_), Input::DescribeNodes { .. })
+                | (Self::NodeUnregistered, Input::UnregisterNode { .. })
+                | (Self::FeaturesUpdated(_), Input::UpdateFeatures { .. })
+                | (Self::TopicsCreated(_), Input::CreateTopics { .. })
+                | (Self::TopicsDeleted(_), Input::DeleteTopics { .. })
+                | (Self::PartitionsCreated(_), Input::CreatePartitions { .. })
+                | (Self::ConfigsAltered(_), Input::AlterConfigs { .. })
+                | (Self::ProducerIds { .. }, Input::AllocateProducerIds { .. })
+        )
+    }
+
     pub fn to_bytes(&self) -> Vec<u8> {
         codec::encode(VERSION, self)
     }
@@ -90,5 +113,18 @@ impl Outcome {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, CodecError> {
         let (_, body) = codec::version(bytes, VERSION)?;
         codec::decode(body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_to_something_else_is_none() {
+        let input = Input::DescribeNodes { request: RequestId(1) };
+        assert!(Outcome::Nodes(Vec::new()).answers(&input));
+        assert!(!Outcome::DutySet.answers(&input));
+        assert!(!Outcome::TopicsCreated(Vec::new()).answers(&input));
     }
 }
