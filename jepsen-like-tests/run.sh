@@ -1,7 +1,8 @@
 #!/bin/bash
 # Other people's clients, tests and load against our released binary; installs what it needs.
 #
-#   run.sh [clients|kill9|rounds|cuts|failover|robustness|conformance|bench|all|install] [options]
+#   run.sh [clients|kill9|rounds|cuts|failover|many|robustness|conformance|bench|all|install]
+#        [options]
 #
 # Options go to the part that is named: --broker kafka runs the same against Apache Kafka, the
 # oracle; --bootstrap HOST:PORT uses a broker that runs already (clients, conformance);
@@ -56,6 +57,13 @@ failover() {
   done
 }
 
+# 1,000 and 10,000 partitions on three nodes: what they cost idle, and a controller that dies.
+many() {
+  for partitions in 1000 10000; do
+    "$harness" many --partitions "$partitions" "$@"
+  done
+}
+
 robustness() {
   "$harness" robustness "$@"
 }
@@ -97,7 +105,7 @@ bench() {
 build
 case "$part" in
 install) install kafka kcat python node go rskafka librdkafka ;;
-clients | kill9 | rounds | cuts | failover | robustness | conformance | bench) "$part" "$@" ;;
+clients | kill9 | rounds | cuts | failover | many | robustness | conformance | bench) "$part" "$@" ;;
 all)
   clients
   kill9 --rounds 100
@@ -107,5 +115,5 @@ all)
   conformance
   bench
   ;;
-*) sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
+*) sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
 esac

@@ -5,6 +5,7 @@
 
 pub mod clients;
 pub mod kill_nine;
+pub mod many;
 pub mod namespaces;
 pub mod probe;
 pub mod process;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use jepsen_like_tests::process::{Broker, Kind, Recipe, disk_bytes, free_address};
 use jepsen_like_tests::trio::Trio;
-use jepsen_like_tests::{clients, kill_nine, probe, robustness, rounds};
+use jepsen_like_tests::{clients, kill_nine, many, probe, robustness, rounds};
 
 #[derive(Debug, Parser)]
 #[command(about = "Real processes, real clients, real faults")]
@@ -82,13 +82,22 @@ enum What {
         #[arg(long)]
         binary: Option<PathBuf>,
     },
+    /// A cluster of three processes with many partitions, which loses its controller.
+    Many {
+        #[arg(long, default_value_t = 1000)]
+        partitions: i32,
+    },
     /// Time from exec to the first acknowledged record.
     Probe {
         #[arg(long, default_value_t = 5)]
         times: u32,
     },
-    /// Runs a broker until standard input ends, and prints its address and process id.
-    Host,
+    /// Runs a broker, or a cluster of several, until standard input ends, and prints addresses and
+    /// process ids, separated by commas.
+    Host {
+        #[arg(long, default_value_t = 1)]
+        nodes: i32,
+    },
 }
 
 fn main() -> ExitCode {
@@ -170,30 +179,16 @@ fn run(arguments: &Arguments) -> Result<bool, Failure> {
             println!("{report}");
             Ok(report.passed())
         }
-        What::Rounds { only, struck, calm, partitions, times, binary } => {
-            let faults = if only.is_empty() { rounds::Fault::ALL } else { only.as_slice() };
-            let size = rounds::Size {
-                calm: Duration::from_millis(*calm),
-                struck: Duration::from_millis(*struck),
-                partitions: *partitions,
-            };
-            let faults = faults.repeat(*times);
-            // A fourth node only where one is to take another's place.
-            let count = if faults.contains(&rounds::Fault::Replace) { 4 } else { 3 };
-            let settings = &arguments.settings;
-            let mut trio = Trio::new(recipe.kind, &recipe.root, folder.path(), count, settings)?;
-            if let Some(binary) = binary {
-                trio = trio.with_binary(binary);
-            }
-            if faults.iter().any(|fault| fault.wants_network()) {
-                trio = trio.in_namespaces()?;
-            }
-            let report = rounds::run(&mut trio, &faults, size, say)?;
-            println!("{report}");
-            Ok(report.violations.is_empty())
+        What::Rounds { .. } => play_rounds(arguments, &recipe, folder.path()),
+        What::Many { partitions } => {
+            let (root, settings) = (&recipe.root, &arguments.settings);
+            let mut trio = Trio::new(recipe.kind, root, folder.path(), 3, settings)?;
+            println!("{}", many::run(&mut trio, *partitions, say)?);
+            Ok(true)
         }
         What::Probe { times } => probe_times(&recipe, *times),
-        What::Host => {
+        What::Host { nodes: 2.. } => host_cluster(arguments, &recipe, folder.path()),
+        What::Host { .. } => {
             let broker = start(&recipe)?;
             println!("{} {}", recipe.address, broker.pid());
             std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
@@ -201,6 +196,47 @@ fn run(arguments: &Arguments) -> Result<bool, Failure> {
             Ok(true)
         }
     }
+}
+
+fn play_rounds(arguments: &Arguments, recipe: &Recipe, folder: &Path) -> Result<bool, Failure> {
+    let What::Rounds { only, struck, calm, partitions, times, binary } = &arguments.what else {
+        return Ok(false);
+    };
+    let faults = if only.is_empty() { rounds::Fault::ALL } else { only.as_slice() };
+    let size = rounds::Size {
+        calm: Duration::from_millis(*calm),
+        struck: Duration::from_millis(*struck),
+        partitions: *partitions,
+    };
+    let faults = faults.repeat(*times);
+    // A fourth node only where one is to take another's place.
+    let count = if faults.contains(&rounds::Fault::Replace) { 4 } else { 3 };
+    let mut trio = Trio::new(recipe.kind, &recipe.root, folder, count, &arguments.settings)?;
+    if let Some(binary) = binary {
+        trio = trio.with_binary(binary);
+    }
+    if faults.iter().any(|fault| fault.wants_network()) {
+        trio = trio.in_namespaces()?;
+    }
+    let report = rounds::run(&mut trio, &faults, size, say)?;
+    println!("{report}");
+    Ok(report.violations.is_empty())
+}
+
+fn host_cluster(arguments: &Arguments, recipe: &Recipe, folder: &Path) -> Result<bool, Failure> {
+    let What::Host { nodes } = arguments.what else { return Ok(false) };
+    let data = recipe.data.as_deref().unwrap_or(folder);
+    std::fs::create_dir_all(data)?;
+    let trio = Trio::new(recipe.kind, &recipe.root, data, nodes, &recipe.settings)?;
+    let mut trio = trio.on_core(recipe.core);
+    trio.start_all(Duration::from_secs(60), "started")?;
+    let list = |all: Vec<String>| all.join(",");
+    let addresses = list(trio.addresses().iter().map(ToString::to_string).collect());
+    println!("{addresses} {}", list(trio.pids().iter().map(ToString::to_string).collect()));
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
+    let wrong = trio.stop(Duration::from_secs(60))?;
+    wrong.iter().for_each(|sentence| eprintln!("{sentence}"));
+    Ok(wrong.is_empty())
 }
 
 /// Starts on a prepared directory, as a restart would; the first start is not counted.

@@ -37,6 +37,8 @@ pub struct Trio {
     members: BTreeMap<i32, Member>,
     /// Each node in a network of its own, if cuts are wanted.
     network: Option<Namespaces>,
+    /// The only core that the nodes may use.
+    core: Option<u32>,
 }
 
 fn signal(child: &Child, name: &str) -> io::Result<()> {
@@ -72,6 +74,7 @@ impl Trio {
             settings: pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
             members,
             network: None,
+            core: None,
         };
         trio.configure()?;
         Ok(trio)
@@ -104,6 +107,13 @@ impl Trio {
     #[must_use]
     pub fn with_binary(mut self, binary: &Path) -> Self {
         binary.clone_into(&mut self.binary);
+        self
+    }
+
+    /// The same with all nodes on one core.
+    #[must_use]
+    pub const fn on_core(mut self, core: Option<u32>) -> Self {
+        self.core = core;
         self
     }
 
@@ -186,6 +196,27 @@ impl Trio {
         &self.members[&id].data
     }
 
+    /// The process ids of the nodes that run.
+    #[must_use]
+    pub fn pids(&self) -> Vec<u32> {
+        let running = self.members.values().filter_map(|member| member.child.as_ref());
+        running.map(Child::id).collect()
+    }
+
+    /// Starts every node and waits until a topic with a copy on each could be made.
+    ///
+    /// # Errors
+    /// If there is no binary, or no cluster within `limit`.
+    pub fn start_all(&mut self, limit: Duration, topic: &str) -> io::Result<()> {
+        let copies = i16::try_from(self.members.len()).unwrap_or(i16::MAX);
+        self.ids().into_iter().try_for_each(|id| self.start(id))?;
+        let made = retry(limit, || {
+            let mut connection = Connection::brief(self.addresses()[0]).ok()?;
+            connection.create_replicated(topic, 1, copies, &[]).ok()
+        });
+        made.ok_or_else(|| io::Error::other(format!("no cluster\n{}", self.last_words())))
+    }
+
     /// Starts a node that does not run; does not wait for it.
     ///
     /// # Errors
@@ -193,8 +224,14 @@ impl Trio {
     pub fn start(&mut self, id: i32) -> io::Result<()> {
         let log = self.folder.join(format!("node{id}.log"));
         let log = File::options().create(true).append(true).open(log)?;
-        let child =
-            self.command(id).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
+        let mut command = self.command(id);
+        if let Some(core) = self.core {
+            let mut pinned = Command::new("taskset");
+            pinned.args(["-c", &core.to_string()]).arg(command.get_program());
+            pinned.args(command.get_args());
+            command = pinned;
+        }
+        let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
         self.member(id).child = Some(child);
         Ok(())
     }

@@ -304,6 +304,8 @@ settings! {
         journal_files_max: usize = 8, within 2, 64;
         /// Bytes appended between two syncs of the segments, at least.
         checkpoint_bytes: u64 = 96 << 20, within 16 << 10, 64 << 30;
+        /// Bytes written to one segment after which it is synced ahead of that.
+        ahead_bytes: u64 = 1 << 20, within 4 << 10, 64 << 30;
         /// Segments held open.
         open_files_max: usize = 8192, within 4, 1_000_000;
         /// Bytes of records that were cut off a log and set aside; the oldest go beyond.

@@ -185,7 +185,8 @@ def admin(p):
 
 def create(p):
     """Not part of the protocol: topics for the other scenarios, made by one client for all."""
-    new = [NewTopic(t["name"], t["partitions"], 1, config=t.get("config", {})) for t in p["topics"]]
+    new = [NewTopic(t["name"], t["partitions"], t.get("replicas", 1), config=t.get("config", {}))
+           for t in p["topics"]]
     a = AdminClient({"bootstrap.servers": p["bootstrap"]})
     for name, future in a.create_topics(new).items():
         future.result(20)

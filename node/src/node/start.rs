@@ -132,6 +132,7 @@ fn storage_config(config: &NodeConfig, identity: Identity) -> StorageConfig {
         journal_file_bytes: settings.journal_file_bytes,
         journal_files_max: settings.journal_files_max,
         checkpoint_bytes: settings.checkpoint_bytes,
+        ahead_bytes: settings.ahead_bytes,
         batch_bytes_max: defaults.batch_bytes_max.max(config.request.bytes_max as u64 + 4096),
         open_files_max: settings.open_files_max,
         orphan_bytes_max: settings.orphan_bytes_max,

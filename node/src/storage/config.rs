@@ -46,6 +46,9 @@ pub struct StorageConfig {
     pub journal_files_max: usize,
     /// Bytes appended between two checkpoints, at least: 96 MiB; 16 KiB to 64 GiB.
     pub checkpoint_bytes: u64,
+    /// Bytes written to one segment after which it is synced ahead of the checkpoint: 1 MiB; 4 KiB
+    /// to 64 GiB.
+    pub ahead_bytes: u64,
     /// A batch larger than this is refused by `Storage` as a programmer's error, and a length
     /// beyond it on disk is not believed: 128 MiB; 1 KiB to 1 GiB. `max.message.bytes` of every
     /// topic stays below it.
@@ -80,6 +83,7 @@ impl StorageConfig {
             journal_file_bytes: 64 * MIB,
             journal_files_max: 8,
             checkpoint_bytes: 96 * MIB,
+            ahead_bytes: MIB,
             batch_bytes_max: 128 * MIB,
             allocation_bytes_min: 64 * KIB,
             allocation_bytes_max: 16 * MIB,
@@ -107,6 +111,7 @@ impl StorageConfig {
         within("direct_bytes_min", self.direct_bytes_min, 4 * KIB..=GIB)?;
         within("journal_files_max", self.journal_files_max as u64, 2..=64)?;
         within("checkpoint_bytes", self.checkpoint_bytes, 16 * KIB..=64 * GIB)?;
+        within("ahead_bytes", self.ahead_bytes, 4 * KIB..=64 * GIB)?;
         within("batch_bytes_max", self.batch_bytes_max, KIB..=GIB)?;
         within("allocation_bytes_min", self.allocation_bytes_min, 4 * KIB..=16 * MIB)?;
         let least = self.allocation_bytes_min;
@@ -151,13 +156,14 @@ mod tests {
     #[test]
     fn every_limit_is_checked_at_its_edges() {
         config().check().expect("the defaults hold");
-        let limits: [(&str, Set, u64, u64); 13] = [
+        let limits: [(&str, Set, u64, u64); 14] = [
             ("queue_writes_max", |c, v| c.queue_writes_max = v as usize, 1, MIB),
             ("group_bytes_max", |c, v| c.group_bytes_max = v, 4 * KIB, GIB),
             ("direct_bytes_min", |c, v| c.direct_bytes_min = v, 4 * KIB, GIB),
             ("journal_file_bytes", |c, v| c.journal_file_bytes = v, 64 * KIB, 2 * GIB),
             ("journal_files_max", |c, v| c.journal_files_max = v as usize, 2, 64),
             ("checkpoint_bytes", |c, v| c.checkpoint_bytes = v, 16 * KIB, 64 * GIB),
+            ("ahead_bytes", |c, v| c.ahead_bytes = v, 4 * KIB, 64 * GIB),
             ("batch_bytes_max", |c, v| c.batch_bytes_max = v, KIB, GIB),
             ("allocation_bytes_min", |c, v| c.allocation_bytes_min = v, 4 * KIB, 16 * MIB),
             ("allocation_bytes_max", |c, v| c.allocation_bytes_max = v, 64 * KIB, GIB),

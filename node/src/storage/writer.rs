@@ -2,6 +2,7 @@
 //! must be durable into groups, and has at most one group on its way to the journal: while that
 //! one is being synced, the next gathers.
 
+mod ahead;
 mod checkpoint;
 mod cut;
 mod group;
@@ -67,6 +68,8 @@ pub(super) struct Writer {
     journal: Option<Journal>,
     in_flight: Option<InFlight>,
     checkpoint: Option<Work<io::Result<Marks>>>,
+    /// A segment that is synced before a checkpoint does it.
+    ahead: Option<Work<io::Result<()>>>,
     /// Logs to be cut once all that was written to them before is done.
     cuts: Vec<CutRequest>,
     /// What is being cut. Never beside a checkpoint: both write the marks.
@@ -87,6 +90,7 @@ pub(super) struct Writer {
 
 enum Event {
     Synced(Journal, io::Result<()>),
+    Ahead(io::Result<()>),
     Checkpointed(io::Result<Marks>),
     Cut(io::Result<CutDone>),
     Unlinked(io::Result<()>),
@@ -115,6 +119,7 @@ impl Writer {
             journal: Some(journal),
             in_flight: None,
             checkpoint: None,
+            ahead: None,
             cuts: Vec::new(),
             cutting: None,
             marked,
@@ -134,6 +139,7 @@ impl Writer {
             self.start_cuts_if_due();
             self.start_checkpoint_if_due();
             self.start_group_if_due();
+            self.start_ahead_if_due();
             if self.is_idle()
                 && let Some(done) = self.closing.take()
             {
@@ -149,6 +155,7 @@ impl Writer {
                 }
                 result = ready(&mut self.checkpoint) => Event::Checkpointed(result),
                 result = cutting(&mut self.cutting) => Event::Cut(result),
+                result = ready(&mut self.ahead) => Event::Ahead(result),
                 result = ready(&mut self.unlinking.work) => Event::Unlinked(result),
                 command = self.commands.recv(), if takes => {
                     command.map_or(Event::Abandoned, Event::Command)
@@ -156,6 +163,7 @@ impl Writer {
             };
             match event {
                 Event::Synced(journal, result) => self.on_synced(journal, result).await,
+                Event::Ahead(result) => self.on_synced_ahead(result),
                 Event::Checkpointed(result) => self.on_checkpointed(result),
                 Event::Cut(result) => self.on_cut_done(result),
                 Event::Unlinked(result) => self.on_unlinked(result),
@@ -167,7 +175,7 @@ impl Writer {
 
     fn is_idle(&self) -> bool {
         let quiet = self.in_flight.is_none() && self.checkpoint.is_none();
-        let quiet = quiet && self.unlinking.work.is_none();
+        let quiet = quiet && self.unlinking.work.is_none() && self.ahead.is_none();
         let quiet = quiet && self.cutting.is_none() && self.cuts.is_empty();
         quiet && (self.poisoned || self.group.is_empty())
     }
@@ -484,6 +492,7 @@ impl Writer {
         // pages that are lost, and its marks would make the journal's copy superfluous.
         self.checkpoint = None;
         self.segments.syncing = None;
+        self.ahead = None;
         // With these go the answers to those who wait for files to be unlinked.
         self.leaving.clear();
         self.segments.leaving.clear();

@@ -291,6 +291,56 @@ async fn no_snapshot_is_written_over() {
     assert!(!files.iter().any(|path| path.ends_with(".new")), "{files:?}");
 }
 
+/// A checkpoint that has much to sync holds up the journal, and with it every acknowledgement.
+#[tokio::test]
+async fn what_has_grown_is_synced_before_a_checkpoint_does_it() {
+    for ahead_bytes in [4 << 10, 1 << 30] {
+        let watched = Watched::new(disk());
+        let limits = StorageConfig {
+            ahead_bytes,
+            checkpoint_bytes: 1 << 30,
+            journal_file_bytes: 1 << 20,
+            direct_bytes_min: 1 << 30,
+            ..config("/data")
+        };
+        let mut engine = Engine::open(watched.clone(), limits).await.expect("opens");
+        let log = partition(1);
+        engine.open_log(log).await.expect("new");
+        let held = hold(&watched.seen.segment_syncs);
+        watched.seen.segment_syncs.add_permits(1000);
+        for tag in 0..100 {
+            engine.append(log, tag, 1, 900).await;
+            assert!(engine.settle(log).await);
+        }
+        let syncs = 1000 - hold(&watched.seen.segment_syncs);
+        let bytes: usize = engine.log(log).batches.iter().map(|batch| batch.len()).sum();
+        let due = bytes / ahead_bytes as usize;
+        assert!((due / 2..=due * 2).contains(&syncs), "{syncs} syncs for {bytes} bytes");
+        assert_eq!(due > 10, ahead_bytes < 1 << 20);
+        watched.seen.segment_syncs.add_permits(held);
+        engine.close().await;
+    }
+}
+
+/// The system tells of lost pages once: whoever hears of it must not keep it to himself.
+#[tokio::test]
+async fn a_failed_sync_ahead_ends_all_writing() {
+    let watched = Watched::new(disk());
+    let limits = StorageConfig { ahead_bytes: 4 << 10, ..config("/data") };
+    let mut engine = Engine::open(watched.clone(), limits).await.expect("opens");
+    let log = partition(1);
+    engine.open_log(log).await.expect("new");
+    watched.seen.segment_syncs_fail.store(true, Ordering::SeqCst);
+    let mut tag = 0;
+    while engine.recorder.failed().is_empty() {
+        assert!(tag < 20, "nobody heard of it");
+        tag += 1;
+        engine.append(log, tag, 1, 900).await;
+        engine.settle(log).await;
+    }
+    assert!(engine.storage.close().await.is_err());
+}
+
 fn watched_files(watched: &Watched) -> Vec<String> {
     watched.files().iter().map(|(path, _)| path.display().to_string()).collect()
 }

@@ -485,6 +485,7 @@ fn config(plan: &Plan, number: u32) -> NodeConfig {
     config.storage.journal_file_bytes = knobs.journal_file_bytes;
     config.storage.journal_files_max = knobs.journal_files as usize;
     config.storage.checkpoint_bytes = knobs.checkpoint_bytes;
+    config.storage.ahead_bytes = (knobs.checkpoint_bytes / 4).max(4 << 10);
     config.storage.group_bytes_max = knobs.group_bytes;
     config.storage.open_files_max = knobs.open_files as usize;
     config.storage.queue_max = knobs.queue as usize;

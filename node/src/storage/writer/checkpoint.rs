@@ -85,6 +85,7 @@ impl Writer {
 
     fn take_dirty(&mut self) -> (Arc<Dirty>, Marks) {
         self.segments.told_bytes = 0;
+        self.segments.ahead.forget_all();
         for partition in std::mem::take(&mut self.segments.dirty.logs) {
             if let Some(writing) = self.logs.get_mut(&partition) {
                 self.segments.resume(writing);

@@ -13,6 +13,7 @@ use quorate_core::reached;
 use quorate_core::segment::FileKind;
 
 use super::Done;
+use super::ahead::Ahead;
 use super::sides::{Resume, Sides};
 use super::unlink::Leaving;
 use crate::disk::{File, Open};
@@ -104,6 +105,8 @@ pub(in crate::storage) struct Segments {
     pub(in crate::storage) dirty: Dirty,
     /// What the running checkpoint syncs.
     pub(in crate::storage) syncing: Option<Arc<Dirty>>,
+    /// What is synced before the next checkpoint.
+    pub(super) ahead: Ahead,
     /// Files to be unlinked after the next checkpoint.
     pub(in crate::storage) leaving: Vec<Leaving>,
     /// Somebody asked for a checkpoint.
@@ -118,6 +121,7 @@ impl Segments {
             shared,
             dirty: Dirty::default(),
             syncing: None,
+            ahead: Ahead::default(),
             leaving: Vec::new(),
             wanted: false,
             told_bytes: 0,
@@ -161,6 +165,7 @@ impl Segments {
         let file = self.active_file(&log, base, position).await?;
         self.dirty.files.insert((log.partition, base), Arc::clone(&file));
         self.dirty.bytes += writing.bytes;
+        self.ahead.wrote((log.partition, base), &file, writing.bytes);
         self.changed(log.partition);
         let written = async {
             if end > file.len() {
@@ -311,6 +316,7 @@ impl Segments {
     /// cut's too.
     pub(in crate::storage) fn take_unsynced(&mut self, log: &Log) -> Unsynced {
         let partition = log.partition;
+        self.ahead.forget(partition);
         let own = self.dirty.files.extract_if(.., |key, _| key.0 == partition);
         let files = own.map(|((_, base), file)| (base, file)).collect();
         let sides = self.dirty.sides.take(partition);
@@ -324,6 +330,7 @@ impl Segments {
     pub(in crate::storage) fn removed(&mut self, partition: PartitionId) {
         self.shared.files.forget_log(partition);
         self.dirty.files.retain(|key, _| key.0 != partition);
+        self.ahead.forget(partition);
         self.dirty.sides.forget(partition);
         self.dirty.logs.remove(&partition);
         self.shared.marks().remove(&partition);
