@@ -36,7 +36,7 @@ use self::readers::Readable;
 use self::refused::Refused;
 use self::retention::WallClock;
 use self::role::Role;
-use self::waiting::Waiting;
+use self::waiting::{Reached, Waiting};
 use crate::id::{LeaderEpoch, NodeEpoch, NodeId, Offset, RequestId, WriteId};
 use crate::machine::Machine;
 use crate::segment::frame::FRAME_HEADER_BYTES;
@@ -99,15 +99,8 @@ struct InFlight {
     /// The log's start and end behind it.
     start: Offset,
     end: Offset,
-    answers: Option<Answer>,
-}
-
-/// Who waits for a write that is not an append.
-#[derive(Clone, Copy, Debug)]
-enum Answer {
-    /// The start that it may be told.
-    DeleteRecords(RequestId, Offset),
-    Close(RequestId),
+    /// Who waits for the replica to be closed by it.
+    closes: Option<RequestId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,7 +235,7 @@ impl Replica {
         if self.state == State::Halted {
             return;
         }
-        let before = self.durable_end;
+        let before = (self.durable_end, self.durable_start);
         while let Some(&done) = self.writes.front().filter(|first| first.write <= through) {
             if Some(done.write) == self.cutting {
                 // Answered by `Truncated`, which says what the log is now.
@@ -260,7 +253,7 @@ impl Replica {
         self.advance(effects);
         if !self.is_alone() {
             self.raise_to_leaders_start(effects);
-            if self.durable_end > before {
+            if self.durable_end > before.0 || self.durable_start > before.1 {
                 self.acknowledge(false, effects);
             }
             self.send_to_all(now, effects);
@@ -274,12 +267,8 @@ impl Replica {
     fn answer_written(&mut self, done: InFlight, effects: &mut Vec<Effect>) {
         self.durable_end = self.durable_end.max(done.end);
         self.durable_start = self.durable_start.max(done.start);
-        match done.answers {
-            Some(Answer::DeleteRecords(request, log_start)) => {
-                reply(request, Outcome::RecordsDeleted { log_start }, effects);
-            }
-            Some(Answer::Close(request)) => reply(request, Outcome::Closed, effects),
-            None => {}
+        if let Some(request) = done.closes {
+            reply(request, Outcome::Closed, effects);
         }
     }
 
@@ -319,10 +308,10 @@ impl Replica {
     fn finish_closing(&mut self, request: RequestId, effects: &mut Vec<Effect>) {
         if self.is_dirty {
             let snapshot = self.log.to_snapshot();
-            self.write(LogOp::Checkpoint { snapshot }, Some(Answer::Close(request)), effects);
+            self.write(LogOp::Checkpoint { snapshot }, Some(request), effects);
             self.is_dirty = false;
         } else if let Some(last) = self.writes.back().copied() {
-            self.writes.push_back(InFlight { answers: Some(Answer::Close(request)), ..last });
+            self.writes.push_back(InFlight { closes: Some(request), ..last });
         } else {
             reply(request, Outcome::Closed, effects);
         }
@@ -333,6 +322,10 @@ impl Replica {
             let outcome = match waiter.kind {
                 waiting::Kind::Produce { .. } => {
                     reached!("producer-timed-out");
+                    Outcome::Refused(Refusal::TimedOut)
+                }
+                waiting::Kind::Delete => {
+                    reached!("deletion-timed-out");
                     Outcome::Refused(Refusal::TimedOut)
                 }
                 waiting::Kind::Read { .. } => Outcome::Advanced,
@@ -355,7 +348,12 @@ impl Replica {
     }
 
     /// Hands `op` to storage, behind all earlier writes.
-    fn write(&mut self, op: LogOp, answers: Option<Answer>, effects: &mut Vec<Effect>) -> WriteId {
+    fn write(
+        &mut self,
+        op: LogOp,
+        closes: Option<RequestId>,
+        effects: &mut Vec<Effect>,
+    ) -> WriteId {
         let mut is_snapshot_due = false;
         match &op {
             LogOp::Append { batch, .. } => {
@@ -374,7 +372,7 @@ impl Replica {
         self.next_write = write.next();
         self.is_dirty = true;
         let (start, end) = (self.log.log_start, self.log.end);
-        self.writes.push_back(InFlight { write, start, end, answers });
+        self.writes.push_back(InFlight { write, start, end, closes });
         effects.push(Effect::Write { write, op, flush: self.config.flush });
         if is_snapshot_due {
             reached!("snapshot-by-size");
@@ -395,12 +393,20 @@ impl Replica {
             self.high_watermark = self.high_watermark.max(high);
         }
         self.readable.commit(self.high_watermark);
-        let total = self.readable.committed_total();
-        while let Some((request, waiter)) =
-            self.waiting.release(self.durable_end, self.high_watermark, total)
-        {
+        self.find_common_start();
+        let reached = self.reached();
+        while let Some((request, waiter)) = self.waiting.release(reached) {
             let outcome = self.outcome(waiter.kind);
             reply(request, outcome, effects);
+        }
+    }
+
+    fn reached(&self) -> Reached {
+        Reached {
+            durable_end: self.durable_end,
+            high_watermark: self.high_watermark,
+            committed_total: self.readable.committed_total(),
+            common_start: self.common_start(),
         }
     }
 
@@ -413,7 +419,8 @@ impl Replica {
             reached!("committed-by-too-few");
             return Outcome::Refused(Refusal::NotEnoughReplicasAfterAppend);
         }
-        kind.outcome(self.durable_start)
+        let deletes = matches!(kind, waiting::Kind::Delete);
+        kind.outcome(if deletes { self.common_start() } else { self.durable_start })
     }
 
     /// The mutant's: whoever waits for a commit is told that it has come.
@@ -425,7 +432,7 @@ impl Replica {
 
     fn refuse_answers(&mut self, refusal: Refusal, effects: &mut Vec<Effect>) {
         for done in std::mem::take(&mut self.writes) {
-            if let Some(Answer::DeleteRecords(request, _) | Answer::Close(request)) = done.answers {
+            if let Some(request) = done.closes {
                 reply(request, Outcome::Refused(refusal), effects);
             }
         }
@@ -475,8 +482,8 @@ impl Machine for Replica {
             Input::Configured(config) => self.on_configured(now, config, effects),
             Input::Produce(produce) => self.on_produce(now, produce, effects),
             Input::Wait(wait) => self.on_wait(now, wait, effects),
-            Input::DeleteRecords { request, before } => {
-                self.on_delete_records(request, before, effects);
+            Input::DeleteRecords { request, before, until } => {
+                self.on_delete_records(request, before, until, effects);
             }
             Input::EpochEnd { request, epoch } => self.on_epoch_end(request, epoch, effects),
             Input::Cancelled { request } => {
@@ -527,8 +534,7 @@ impl Machine for Replica {
         // Nothing is shown as committed that is not written here.
         assert!(self.high_watermark <= self.durable_end, "{self}");
         self.check_role();
-        let total = self.readable.committed_total();
-        self.waiting.check(self.durable_end, self.high_watermark, total);
+        self.waiting.check(self.reached());
         assert!(self.waiting.len() <= self.limits.waiting_max, "{self}");
         let in_order = |(a, b): (&InFlight, &InFlight)| a.write <= b.write && a.end <= b.end;
         assert!(self.writes.iter().zip(self.writes.iter().skip(1)).all(in_order), "{self}");

@@ -308,16 +308,16 @@ impl Walk {
             1 => Some(high.plus(1)),
             _ => Some(start.plus(i64::try_from(self.rng.below(span + 1)).expect("small"))),
         };
-        let input = Input::DeleteRecords { request, before };
+        let until = self.now.monotonic + Duration::from_millis(self.rng.below(3000));
+        let input = Input::DeleteRecords { request, before, until };
         let asked = before.unwrap_or(high);
         if asked > high {
             let told = self.twin.durable_start();
             let refusal = Refusal::OffsetOutOfRange { start: told, high_watermark: high };
             self.refused(request, input, refusal);
         } else {
-            self.twin.expect_delete(request, self.log.in_flight() == 0 && asked <= start);
+            self.twin.expect_delete(request, asked, until);
             self.step(input, Some(asked));
-            self.twin.settle_delete(request);
         }
     }
 

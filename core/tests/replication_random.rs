@@ -269,6 +269,9 @@ impl Walk {
                         self.repeated = None;
                     }
                 }
+                (Outcome::RecordsDeleted { log_start }, _) => {
+                    self.cluster.deleted = self.cluster.deleted.max(*log_start);
+                }
                 (Outcome::Refused(refusal), _) => {
                     // A log that was begun anew knows no producer of what was deleted.
                     let is_in_order = self.cluster.deletable == Offset::ZERO;
@@ -433,7 +436,11 @@ impl Walk {
         let replica = self.cluster.nodes[&node].replica.as_ref();
         if replica.is_some_and(|replica| replica.view().high_watermark >= before) {
             self.cluster.deletable = self.cluster.deletable.max(before);
-            self.cluster.step(node, Input::DeleteRecords { request, before: Some(before) });
+            let until = self.cluster.now.monotonic + Duration::from_millis(self.rng.below(2000));
+            let asked = Asked { node, acks: Acks::None, name: None, sequence: None };
+            self.cluster.asked.insert(request, asked);
+            let input = Input::DeleteRecords { request, before: Some(before), until };
+            self.cluster.step(node, input);
         }
     }
 

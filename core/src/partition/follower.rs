@@ -373,7 +373,8 @@ impl Replica {
             node_epoch,
             end: if unwritten { self.log.end } else { self.durable_end },
             high_watermark: self.high_watermark,
-            log_start: self.log.log_start,
+            // A start that is not written yet may fall again.
+            log_start: self.durable_start,
             resume: resume.then_some(self.log.end),
         };
         let message = Message::Replicated(replicated);
@@ -385,7 +386,7 @@ impl Replica {
         let Some(start) = self.following().map(|following| following.known_start) else { return };
         if self.follows() && self.log.log_start < start && start <= self.high_watermark {
             reached!("deleted-as-the-leader-did");
-            self.delete_before(start, None, effects);
+            self.delete_before(start, effects);
         }
     }
 }

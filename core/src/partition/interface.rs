@@ -230,9 +230,11 @@ pub enum Input {
     /// Answer once records beyond what the reader has seen are readable, or at `until`.
     Wait(Wait),
     /// Raise the log start: records below `before` are gone. `None` means the high watermark.
+    /// Answered once whoever may lead has deleted them, or at `until`.
     DeleteRecords {
         request: RequestId,
         before: Option<Offset>,
+        until: Instant,
     },
     /// Where did `epoch` end? KIP-101, KIP-279.
     EpochEnd {
@@ -422,6 +424,7 @@ pub enum Outcome {
     },
     /// Enough is readable, or the time is up: read again.
     Advanced,
+    /// Everything below is gone for good, whoever leads next.
     RecordsDeleted {
         log_start: Offset,
     },
@@ -444,7 +447,7 @@ pub enum Refusal {
     StaleProducerEpoch { producer: ProducerId, current: ProducerEpoch },
     /// `OFFSET_OUT_OF_RANGE`.
     OffsetOutOfRange { start: Offset, high_watermark: Offset },
-    /// `REQUEST_TIMED_OUT`: appended, but not on every in-sync replica in time.
+    /// `REQUEST_TIMED_OUT`: appended or deleted, but not on every in-sync replica in time.
     TimedOut,
     /// `NOT_ENOUGH_REPLICAS`.
     NotEnoughReplicas,

@@ -1,17 +1,16 @@
 //! What a leader does with a batch, a waiting reader and a request to delete: accept or refuse,
 //! stamp, write, answer when it is true.
 
-use std::cmp::Ordering;
 use std::time::Duration;
 
 use super::interface::{Acks, Effect, LogOp, Outcome, Produce, Refusal, Wait};
 use super::producers::{Appended, Verdict};
 use super::waiting::{Kind, Release, Waiter};
-use super::{Answer, InFlight, Replica, State, reply};
+use super::{Replica, State, reply};
 use crate::batch::{Batch, Header, Levels};
 use crate::id::{LeaderEpoch, Offset, RequestId};
 use crate::segment::frame::FRAME_HEADER_BYTES;
-use crate::time::{Now, Timestamp};
+use crate::time::{Instant, Now, Timestamp};
 use crate::{mutant, reached};
 
 /// A full table of producers is searched at most so often.
@@ -277,6 +276,7 @@ impl Replica {
         &mut self,
         request: RequestId,
         before: Option<Offset>,
+        until: Instant,
         effects: &mut Vec<Effect>,
     ) {
         let (start, high_watermark) = (self.durable_start, self.high_watermark);
@@ -294,28 +294,23 @@ impl Replica {
             reply(request, Outcome::Refused(refusal), effects);
             return;
         }
-        let start = self.log.log_start;
-        match before.cmp(&start) {
-            Ordering::Greater => self.delete_before(before, Some(request), effects),
-            // The start may still be on its way to the disk: then the answer waits for it.
-            Ordering::Less | Ordering::Equal => match self.writes.back() {
-                Some(&last) => {
-                    let answers = Some(Answer::DeleteRecords(request, start));
-                    self.writes.push_back(InFlight { answers, ..last });
-                }
-                None => reply(request, Outcome::RecordsDeleted { log_start: start }, effects),
-            },
+        if before > self.log.log_start {
+            self.delete_before(before, effects);
         }
+        self.find_common_start();
+        let log_start = self.common_start();
+        if before <= log_start {
+            reply(request, Outcome::RecordsDeleted { log_start }, effects);
+            return;
+        }
+        // It is on its way to this disk, or to that of another who may lead next.
+        let (release, kind) = (Release::Deleted(before), Kind::Delete);
+        self.waiting.insert(request, Waiter { release, until, kind });
     }
 
     /// Raises the log start to `start`, at most the high watermark. Readers hear of it when it is
     /// durable, before storage removes a file.
-    pub(super) fn delete_before(
-        &mut self,
-        start: Offset,
-        request: Option<RequestId>,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn delete_before(&mut self, start: Offset, effects: &mut Vec<Effect>) {
         let is_all = start == self.log.end;
         if is_all && self.log.segments.last().is_some_and(|active| active.bytes > 0) {
             reached!("active-segment-deleted");
@@ -323,8 +318,7 @@ impl Replica {
         }
         self.log.delete_before(start);
         self.log_bytes = self.log.bytes();
-        let answers = request.map(|request| Answer::DeleteRecords(request, start));
-        self.write(LogOp::DeleteBefore { offset: start }, answers, effects);
+        self.write(LogOp::DeleteBefore { offset: start }, None, effects);
     }
 
     pub(super) fn on_epoch_end(

@@ -262,7 +262,7 @@ impl Replica {
         if said.log_start > self.log.log_start && said.log_start <= self.high_watermark {
             // An earlier leader deleted this, and told the follower only.
             reached!("deleted-as-an-earlier-leader-did");
-            self.delete_before(said.log_start, None, effects);
+            self.delete_before(said.log_start, effects);
         }
         let standing = self.standing(now);
         let Role::Leading(leading) = &mut self.role else { return };
@@ -384,7 +384,7 @@ impl Replica {
             let is_wished = if self.assignment.in_sync.contains(&node) {
                 progress.lags_at(self.log.end, lag_time_max).is_none_or(|at| now < at)
             } else {
-                self.may_join(progress, leading.epoch_start, now)
+                self.may_join(progress, leading, now)
             };
             if is_wished {
                 wished.push((node, progress.node_epoch?));
@@ -395,8 +395,10 @@ impl Replica {
     }
 
     /// It has all that is committed: up to the high watermark, and all that an earlier leader may
-    /// have committed before this one knew (KAFKA-7128).
-    fn may_join(&self, progress: &Progress, epoch_start: Offset, now: Instant) -> bool {
+    /// have committed before this one knew (KAFKA-7128). And it has deleted what whoever deleted
+    /// it was told is gone.
+    fn may_join(&self, progress: &Progress, leading: &Leading, now: Instant) -> bool {
+        let epoch_start = leading.epoch_start;
         // zoo A8.
         let needed = if mutant!("isr-join-before-epoch-start") {
             self.high_watermark
@@ -404,7 +406,32 @@ impl Replica {
             self.high_watermark.max(epoch_start)
         };
         let is_there = progress.is_live && progress.has_spoken && progress.barred_until <= now;
-        is_there && progress.acked_end >= Some(needed)
+        let deleted = leading.common_start.max(leading.first_start);
+        is_there && progress.acked_end >= Some(needed) && progress.confirmed.1 >= deleted
+    }
+
+    /// Where the logs of all in-sync replicas start at least, and of all who may be in sync: what
+    /// is below is gone, whoever leads next.
+    pub(super) fn common_start(&self) -> Offset {
+        match &self.role {
+            Role::Leading(leading) => leading.common_start,
+            Role::Following(_) | Role::Neither => Offset::ZERO,
+        }
+    }
+
+    /// As with what is committed: while too few are in sync, one that is not may lead next.
+    pub(super) fn find_common_start(&mut self) {
+        if self.state == State::Halted || !self.commits() {
+            return;
+        }
+        let Role::Leading(leading) = &mut self.role else { return };
+        let start = |node| match leading.followers.get(&node) {
+            _ if node == self.id => self.durable_start,
+            Some(progress) => progress.confirmed.1,
+            None => Offset::ZERO,
+        };
+        let least = self.in_sync.ends().map(|(node, _)| start(node)).min();
+        leading.common_start = leading.common_start.max(least.unwrap_or_default());
     }
 
     /// Proposes another in-sync set if that is due.

@@ -27,6 +27,10 @@ pub(super) enum Role {
 pub(super) struct Leading {
     /// Where the log ended when this leadership began. KIP-101's start offset of the epoch.
     pub(super) epoch_start: Offset,
+    /// Where it started then, for good: an earlier leader may have said that this is gone.
+    pub(super) first_start: Offset,
+    /// Where all who may be in sync start at least. Never falls.
+    pub(super) common_start: Offset,
     /// All other replicas.
     pub(super) followers: BTreeMap<NodeId, Progress>,
     pub(super) tail: Tail,
@@ -182,6 +186,7 @@ impl Replica {
         let others = self.assignment.replicas.iter().filter(|node| **node != self.id);
         self.role = Role::Leading(Box::new(Leading {
             epoch_start: self.log.end,
+            first_start: self.durable_start,
             followers: others.map(|&node| (node, Progress::new(now.monotonic))).collect(),
             judged_at: now.monotonic,
             ..Leading::default()

@@ -49,7 +49,7 @@ impl Replica {
         let high = self.high_watermark;
         if let Some(start) = retention::start_by_time(&self.log, &self.config, high, now.wall) {
             reached!("retention-by-time");
-            self.delete_before(start, None, effects);
+            self.delete_before(start, effects);
         }
     }
 
@@ -65,7 +65,7 @@ impl Replica {
         let (high, bytes) = (self.high_watermark, self.log_bytes);
         if let Some(start) = retention::start_by_size(&self.log, &self.config, high, bytes) {
             reached!("retention-by-size");
-            self.delete_before(start, None, effects);
+            self.delete_before(start, effects);
         }
     }
 }

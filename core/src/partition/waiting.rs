@@ -1,5 +1,5 @@
 //! Requests that wait, by what they wait for: an offset on this disk, an offset on every in-sync
-//! disk, bytes to read, or the time that runs out.
+//! disk, bytes to read, a log start of every in-sync replica, or the time that runs out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +16,17 @@ pub(super) enum Release {
     Committed(Offset),
     /// The total of committed bytes reaches this.
     Bytes(u64),
+    /// No in-sync replica's log starts below.
+    Deleted(Offset),
+}
+
+/// How far what releases requests has come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reached {
+    pub(super) durable_end: Offset,
+    pub(super) high_watermark: Offset,
+    pub(super) committed_total: u64,
+    pub(super) common_start: Offset,
 }
 
 /// Who waits, and what it will be told.
@@ -37,6 +48,7 @@ pub(super) enum Kind {
     Read {
         beyond: Offset,
     },
+    Delete,
 }
 
 impl Kind {
@@ -46,6 +58,7 @@ impl Kind {
                 Outcome::Produced { base, append_time, log_start }
             }
             Self::Read { .. } => Outcome::Advanced,
+            Self::Delete => Outcome::RecordsDeleted { log_start },
         }
     }
 }
@@ -58,6 +71,7 @@ pub(super) struct Waiting {
     durable: BTreeSet<(Offset, RequestId)>,
     committed: BTreeSet<(Offset, RequestId)>,
     bytes: BTreeSet<(u64, RequestId)>,
+    deleted: BTreeSet<(Offset, RequestId)>,
 }
 
 impl Waiting {
@@ -74,6 +88,7 @@ impl Waiting {
             Release::Durable(offset) => self.durable.insert((offset, request)),
             Release::Committed(offset) => self.committed.insert((offset, request)),
             Release::Bytes(total) => self.bytes.insert((total, request)),
+            Release::Deleted(start) => self.deleted.insert((start, request)),
         };
     }
 
@@ -84,17 +99,15 @@ impl Waiting {
             Release::Durable(offset) => self.durable.remove(&(offset, request)),
             Release::Committed(offset) => self.committed.remove(&(offset, request)),
             Release::Bytes(total) => self.bytes.remove(&(total, request)),
+            Release::Deleted(start) => self.deleted.remove(&(start, request)),
         };
         Some(waiter)
     }
 
-    /// The next request that these ends release: producers in the order of the log, then readers.
-    pub(super) fn release(
-        &mut self,
-        durable_end: Offset,
-        high_watermark: Offset,
-        committed_total: u64,
-    ) -> Option<(RequestId, Waiter)> {
+    /// The next request that is released: producers in the order of the log, then readers, then
+    /// who deletes.
+    pub(super) fn release(&mut self, reached: Reached) -> Option<(RequestId, Waiter)> {
+        let Reached { durable_end, high_watermark, committed_total, common_start } = reached;
         let durable = self.durable.first().filter(|(offset, _)| *offset <= durable_end);
         let committed = self.committed.first().filter(|(offset, _)| *offset <= high_watermark);
         let first = match (durable, committed) {
@@ -102,7 +115,9 @@ impl Waiting {
             (durable, committed) => durable.or(committed),
         };
         let bytes = self.bytes.first().filter(|(total, _)| *total <= committed_total);
-        let request = first.map(|&(_, id)| id).or_else(|| bytes.map(|&(_, id)| id))?;
+        let deleted = self.deleted.first().filter(|(start, _)| *start <= common_start);
+        let first = first.map(|&(_, id)| id).or_else(|| bytes.map(|&(_, id)| id));
+        let request = first.or_else(|| deleted.map(|&(_, id)| id))?;
         self.remove(request).map(|waiter| (request, waiter))
     }
 
@@ -131,14 +146,17 @@ impl Waiting {
     }
 
     /// Panics if the indexes disagree, or if somebody waits for what is there.
-    pub(super) fn check(&self, durable_end: Offset, high_watermark: Offset, committed_total: u64) {
-        let indexed = self.durable.len() + self.committed.len() + self.bytes.len();
+    pub(super) fn check(&self, reached: Reached) {
+        let Reached { durable_end, high_watermark, committed_total, common_start } = reached;
+        let ends = self.durable.len() + self.committed.len();
+        let indexed = ends + self.bytes.len() + self.deleted.len();
         assert_eq!((self.waiters.len(), self.untils.len()), (indexed, indexed));
         for (request, waiter) in &self.waiters {
             let missing = match waiter.release {
                 Release::Durable(offset) => durable_end < offset,
                 Release::Committed(offset) => high_watermark < offset,
                 Release::Bytes(total) => committed_total < total,
+                Release::Deleted(start) => common_start < start,
             };
             assert!(missing, "request {request} waits for what is there: {waiter:?}");
         }

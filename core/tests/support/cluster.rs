@@ -75,6 +75,8 @@ pub(crate) struct Cluster {
     pub(crate) committed_end: Offset,
     /// Records below may have been deleted at a client's wish.
     pub(crate) deletable: Offset,
+    /// Records below were said to be deleted.
+    pub(crate) deleted: Offset,
     leaders: BTreeMap<LeaderEpoch, NodeId>,
     /// Prints every step: `WALK=7 WALK_TRACE=1 cargo test --test replication_random`.
     traces: bool,
@@ -112,6 +114,7 @@ impl Cluster {
             committed: Vec::new(),
             committed_end: Offset::ZERO,
             deletable: Offset::ZERO,
+            deleted: Offset::ZERO,
             leaders: BTreeMap::new(),
             traces: std::env::var_os("WALK_TRACE").is_some(),
         };
@@ -305,6 +308,11 @@ impl Cluster {
         for id in self.controller.electable() {
             let log = &self.nodes[&id].log;
             assert!(log.start() <= self.deletable, "n{id} deleted what nobody wished away");
+            assert!(
+                log.start() >= self.deleted,
+                "n{id} may be elected and has what was deleted up to {}\n{self}",
+                self.deleted
+            );
             let from = self.committed.partition_point(|committed| committed.0 < log.start());
             // The batch that reaches across the start may be there or not.
             let held = log.batches().filter(|batch| batch.header().base_offset() >= log.start());

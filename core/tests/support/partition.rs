@@ -244,7 +244,8 @@ impl Stage for PartitionStage {
             "delete" => {
                 let request = self.request();
                 let before = command.read("before").map(Offset);
-                self.step(Input::DeleteRecords { request, before })
+                let until = self.now.monotonic + Duration::from_secs(60);
+                self.step(Input::DeleteRecords { request, before, until })
             }
             "epoch-end" => {
                 let request = self.request();

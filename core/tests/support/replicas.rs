@@ -381,7 +381,8 @@ impl ReplicasStage {
                 self.next_request += 1;
                 let request = RequestId(self.next_request);
                 let before = command.read("before").map(Offset);
-                self.step(node(command), Input::DeleteRecords { request, before })
+                let until = self.now.monotonic + Duration::from_secs(60);
+                self.step(node(command), Input::DeleteRecords { request, before, until })
             }
             _ => return None,
         })

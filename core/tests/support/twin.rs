@@ -30,7 +30,7 @@ pub(crate) struct Entry {
 enum Pending {
     Produce { base: Offset, end: Offset, until: Instant },
     Read { beyond: Offset, bytes_min: u64, until: Instant },
-    Delete { write: WriteId },
+    Delete { before: Offset, until: Instant },
 }
 
 #[derive(Debug, Default)]
@@ -153,18 +153,9 @@ impl Twin {
         self.pending.insert(wait.request, Pending::Read { beyond, bytes_min, until });
     }
 
-    /// A deletion is asked for. The answer comes with the last write so far, or at once if
-    /// `nothing_to_do`.
-    pub(crate) fn expect_delete(&mut self, request: RequestId, nothing_to_do: bool) {
-        let write = if nothing_to_do { WriteId(0) } else { WriteId(u64::MAX) };
-        self.pending.insert(request, Pending::Delete { write });
-    }
-
-    /// The deletion was taken: now it is known which write it waits for.
-    pub(crate) fn settle_delete(&mut self, request: RequestId) {
-        if let Some(Pending::Delete { write }) = self.pending.get_mut(&request) {
-            *write = self.last_write;
-        }
+    /// A deletion is asked for.
+    pub(crate) fn expect_delete(&mut self, request: RequestId, before: Offset, until: Instant) {
+        self.pending.insert(request, Pending::Delete { before, until });
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -172,10 +163,7 @@ impl Twin {
     }
 
     pub(crate) fn cancel(&mut self, request: RequestId) {
-        // Deletions are answered all the same.
-        if !matches!(self.pending.get(&request), Some(Pending::Delete { .. })) {
-            self.pending.remove(&request);
-        }
+        self.pending.remove(&request);
     }
 
     /// The replica asked for this write. `asked` is the start that a request asked for.
@@ -299,8 +287,12 @@ impl Twin {
                     || *beyond < self.durable_start(),
                 "woken for nothing"
             ),
-            (Pending::Delete { write }, Outcome::RecordsDeleted { .. }) => {
-                assert!(*write <= self.done, "answered before it was on the disk");
+            (Pending::Delete { before, .. }, Outcome::RecordsDeleted { log_start }) => {
+                assert!(before <= log_start, "answered before it was so");
+                assert_eq!(*log_start, self.durable_start(), "answered before it was on the disk");
+            }
+            (Pending::Delete { until, .. }, Outcome::Refused(Refusal::TimedOut)) => {
+                assert!(*until <= now.monotonic);
             }
             _ => panic!("{request} waits for {pending:?} and was told {outcome:?}"),
         }
@@ -314,7 +306,9 @@ impl Twin {
                 Pending::Read { beyond, bytes_min, .. } => {
                     assert!(self.readable(*beyond) < *bytes_min, "{request} sleeps too long");
                 }
-                Pending::Delete { write } => assert!(*write > self.done, "{request}"),
+                Pending::Delete { before, .. } => {
+                    assert!(*before > self.durable_start(), "{request}");
+                }
             }
         }
     }

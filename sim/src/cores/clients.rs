@@ -372,7 +372,8 @@ impl Cores {
             }
             What::Delete { operation, partition, before } => {
                 let before = before.map(Offset);
-                let input = core::Input::DeleteRecords { request: id, before };
+                let until = now + self.plan.workload.timeout;
+                let input = core::Input::DeleteRecords { request: id, before, until };
                 (partition, Wanted::Delete { operation }, input)
             }
             What::Read { operation, partition, from } => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use quorate_core::id::{LeaderEpoch, Offset};
 use quorate_core::partition::interface::{Input, Outcome};
 use quorate_core::shard::interface::{Input as ShardInput, Outcome as ShardOutcome};
+use quorate_core::time::Instant;
 use quorate_net::kafka::error::Code;
 use quorate_net::kafka::messages::delete_records::{
     DeleteRecordsPartitionResult, DeleteRecordsTopicResult,
@@ -36,27 +37,45 @@ pub(crate) async fn delete_records(
     node: &Arc<Node>,
     request: DeleteRecordsRequest,
 ) -> Result<DeleteRecordsResponse, Stopped> {
-    let mut topics = Vec::with_capacity(request.topics.len());
+    let until = node.until(request.timeout_ms);
+    // All are asked before any is waited for: each waits for the other replicas.
+    let mut under_way = Vec::with_capacity(request.topics.len());
     for topic in request.topics {
         let found = node.catalog.topic_named(&topic.name);
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for asked in topic.partitions {
-            let done = match find(found.as_deref(), asked.partition_index) {
-                Ok(log) => delete(log, asked.offset).await?,
+            let begun = match find(found.as_deref(), asked.partition_index) {
+                Ok(log) => begin_deleting(log, asked.offset, until).await?,
+                Err(code) => Err(code),
+            };
+            partitions.push((asked.partition_index, begun));
+        }
+        under_way.push((topic.name, partitions));
+    }
+    let mut topics = Vec::with_capacity(under_way.len());
+    for (name, begun) in under_way {
+        let mut partitions = Vec::with_capacity(begun.len());
+        for (partition_index, begun) in begun {
+            let done = match begun {
+                Ok(asked) => deleted(asked).await?,
                 Err(code) => Err(code),
             };
             partitions.push(DeleteRecordsPartitionResult {
-                partition_index: asked.partition_index,
+                partition_index,
                 low_watermark: done.map_or(-1, |start| start.0),
                 error_code: done.err().unwrap_or(Code::None).code(),
             });
         }
-        topics.push(DeleteRecordsTopicResult { name: topic.name, partitions });
+        topics.push(DeleteRecordsTopicResult { name, partitions });
     }
     Ok(DeleteRecordsResponse { topics, ..DeleteRecordsResponse::default() })
 }
 
-async fn delete(log: &LogHandle, offset: i64) -> Result<Result<Offset, Code>, Stopped> {
+async fn begin_deleting(
+    log: &LogHandle,
+    offset: i64,
+    until: Instant,
+) -> Result<Result<Asked, Code>, Stopped> {
     let before = match offset {
         HIGH_WATERMARK => None,
         offset if offset < 0 => return Ok(Err(Code::OffsetOutOfRange)),
@@ -64,10 +83,14 @@ async fn delete(log: &LogHandle, offset: i64) -> Result<Result<Offset, Code>, St
     };
     let partition = log.partition;
     let input = |request| {
-        let input = Input::DeleteRecords { request, before };
+        let input = Input::DeleteRecords { request, before, until };
         ShardInput::Partition { partition, input }
     };
-    Ok(match outcome(log.shard.ask(Withdrawal::Never, input).await?).await? {
+    Ok(Ok(log.shard.ask(Withdrawal::Partition(partition), input).await?))
+}
+
+async fn deleted(asked: Asked) -> Result<Result<Offset, Code>, Stopped> {
+    Ok(match outcome(asked).await? {
         Outcome::RecordsDeleted { log_start } => Ok(log_start),
         Outcome::Refused(refusal) => Err(Code::from(&refusal)),
         other => unreachable!("records are deleted, not {other:?}"),
