@@ -46,6 +46,8 @@ pub struct Struck {
     pub journal_rot: bool,
     /// Reads of the disk have failed.
     pub reads_failed: bool,
+    /// A human had partitions led by whoever was there.
+    pub led_uncleanly: bool,
 }
 
 impl Struck {
@@ -57,6 +59,7 @@ impl Struck {
             rot: self.rot || other.rot,
             journal_rot: self.journal_rot || other.journal_rot,
             reads_failed: self.reads_failed || other.reads_failed,
+            led_uncleanly: self.led_uncleanly || other.led_uncleanly,
         }
     }
 }
@@ -77,7 +80,7 @@ pub fn promise(plan: &Plan, struck: Struck, partition: Partition) -> Promise {
     let survives = match flush {
         // The only copy may have rotted, and nothing can bring it back. A log that is served is
         // whole, though; only the end of the journal may go unnoticed.
-        _ if struck.journal_rot => false,
+        _ if struck.journal_rot || struck.led_uncleanly => false,
         Flush::Durable => true,
         Flush::Replicated => !struck.power_lost,
     };

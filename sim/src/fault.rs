@@ -1,19 +1,27 @@
 //! Disturbances as data: each kind in one file, drawn from a seed, written on one line, carried
 //! out by the worlds (`cores/inject.rs`, `world/inject.rs`).
 
+pub mod add_partitions;
+pub mod add_voter;
 pub mod bit_flip;
 pub mod blackout;
 pub mod clock_jump;
 pub mod crash;
 pub mod cut;
 pub mod cut_peers;
+pub mod decommission;
 pub mod disk_full;
 pub mod disk_slow;
 pub mod disk_stuck;
+pub mod elect_preferred;
+pub mod elect_unclean;
 pub mod lose_replies;
+pub mod maintenance;
 pub mod pause;
 pub mod power_loss;
 pub mod read_fails;
+pub mod reassign;
+pub mod remove_voter;
 pub mod reset;
 pub mod reset_peers;
 pub mod restart;
@@ -118,6 +126,31 @@ kinds! {
     RollingRestart(rolling_restart::RollingRestart),
     Blackout(blackout::Blackout),
     Wipe(wipe::Wipe),
+    Reassign(reassign::Reassign),
+    Decommission(decommission::Decommission),
+    Maintenance(maintenance::Maintenance),
+    RemoveVoter(remove_voter::RemoveVoter),
+    AddVoter(add_voter::AddVoter),
+    ElectPreferred(elect_preferred::ElectPreferred),
+    ElectUnclean(elect_unclean::ElectUnclean),
+    AddPartitions(add_partitions::AddPartitions),
+}
+
+impl Kind {
+    /// Whether an operator asks for it, as humans do: by the clients' way, with an answer.
+    pub const fn is_operators(&self) -> bool {
+        matches!(
+            self,
+            Self::Reassign(_)
+                | Self::Decommission(_)
+                | Self::Maintenance(_)
+                | Self::RemoveVoter(_)
+                | Self::AddVoter(_)
+                | Self::ElectPreferred(_)
+                | Self::ElectUnclean(_)
+                | Self::AddPartitions(_)
+        )
+    }
 }
 
 impl Item for Fault {

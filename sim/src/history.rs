@@ -56,6 +56,10 @@ pub enum Call {
         partition: Partition,
         from: i64,
     },
+    /// Where does it end? What is below was committed.
+    Latest {
+        partition: Partition,
+    },
     /// Delete what is below `before`; `None` is the high watermark.
     Delete {
         partition: Partition,
@@ -89,6 +93,11 @@ pub enum End {
     },
     Deleted {
         log_start: i64,
+    },
+    Ends {
+        at: i64,
+        /// Of whoever said so.
+        leader_epoch: i32,
     },
 }
 
@@ -170,6 +179,7 @@ impl History {
                 End::Failed => tally.failed += 1,
                 End::Read { records, .. } => tally.read += records.len(),
                 End::Appended { .. } | End::Deleted { .. } => tally.acknowledged += 1,
+                End::Ends { .. } => {}
             }
         }
         tally
@@ -213,6 +223,7 @@ impl Call {
         match self {
             Self::Append { partition, .. }
             | Self::Read { partition, .. }
+            | Self::Latest { partition }
             | Self::Delete { partition, .. } => *partition,
         }
     }
@@ -229,6 +240,7 @@ impl fmt::Display for Call {
                 })
             }
             Self::Read { partition, from } => write!(f, "read {partition} from {from}"),
+            Self::Latest { partition } => write!(f, "ask for the end of {partition}"),
             Self::Delete { partition, before } => {
                 write!(f, "delete {partition} below {}", before.unwrap_or(-1))
             }
@@ -247,6 +259,7 @@ impl fmt::Display for End {
                 write!(f, "{} records, {log_start}..{high_watermark}", records.len())
             }
             Self::Deleted { log_start } => write!(f, "deleted, start {log_start}"),
+            Self::Ends { at, leader_epoch } => write!(f, "ends at {at}, in e{leader_epoch}"),
         }
     }
 }

@@ -7,13 +7,16 @@
 pub mod draw;
 pub mod text;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
 use text::{Fields, Item, Line, TextError, Value};
 
 use crate::chance::{Between, Ratio};
-use crate::fault::Fault;
+use crate::fault::add_partitions::AddPartitions;
+use crate::fault::reassign::Reassign;
+use crate::fault::{Disturb as _, Fault, Kind};
 use crate::{plan_item, plan_words};
 
 /// The version of the text. A reader of another version refuses it.
@@ -72,14 +75,26 @@ plan_item! {
         replication: u32 = 1,
         /// `min.insync.replicas`; at most `replication`.
         in_sync_min: u32 = 1,
+        /// `quorate.replace.after`: who is gone for so long has its copies made anew elsewhere.
+        replace_after: Duration = Self::REPLACE_AFTER,
     }
 }
 
 impl Nodes {
     /// Most nodes that a plan may have.
     pub const MAX: u32 = 7;
+    /// Longer than any run.
+    const REPLACE_AFTER: Duration = Duration::from_secs(600);
+
     /// One node, as plans without a line for it have.
-    pub const ONE: Self = Self { nodes: 1, voters: 1, racks: 1, replication: 1, in_sync_min: 1 };
+    pub const ONE: Self = Self {
+        nodes: 1,
+        voters: 1,
+        racks: 1,
+        replication: 1,
+        in_sync_min: 1,
+        replace_after: Self::REPLACE_AFTER,
+    };
 
     /// Why no cluster can be so.
     fn wrong(&self) -> Option<&'static str> {
@@ -287,6 +302,11 @@ impl Plan {
         (first..readers, readers..readers + self.workload.library_readers)
     }
 
+    /// The number of the client that does what operators do.
+    pub const fn operator(&self) -> u32 {
+        self.library_clients().1.end
+    }
+
     /// How many partitions all topics have together.
     pub fn partitions(&self) -> u32 {
         self.topics.iter().map(|topic| topic.partitions).sum()
@@ -350,11 +370,32 @@ impl Parts {
         fields.finish()
     }
 
+    /// Why an operator's act can mean nothing in this plan.
+    fn aims_wrong(&self, kind: &Kind) -> Option<String> {
+        let nodes = self.cluster.as_ref().map_or(1, |cluster| cluster.nodes);
+        let topics = self.topics.len();
+        match kind {
+            Kind::Reassign(Reassign { topic, partition, to, .. }) => {
+                let there = self.topics.get(*topic as usize);
+                let distinct = to.iter().collect::<BTreeSet<_>>().len();
+                let fits = there.is_some_and(|topic| *partition < topic.partitions)
+                    && distinct == to.len()
+                    && !to.is_empty()
+                    && to.iter().all(|node| (1..=nodes).contains(node));
+                (!fits).then(|| format!("{} names what there is not", Reassign::NAME))
+            }
+            Kind::AddPartitions(AddPartitions { topic, .. }) if *topic as usize >= topics => {
+                Some(format!("{} names a topic that there is not", AddPartitions::NAME))
+            }
+            _ => None,
+        }
+    }
+
     fn whole(self) -> Result<Plan, String> {
         fn need<T>(part: Option<T>, name: &str) -> Result<T, String> {
             part.ok_or_else(|| format!("the {name} line is missing"))
         }
-        let cluster = self.cluster.unwrap_or(Nodes::ONE);
+        let cluster = self.cluster.clone().unwrap_or(Nodes::ONE);
         if let Some(wrong) = cluster.wrong() {
             return Err(wrong.to_owned());
         }
@@ -363,6 +404,9 @@ impl Parts {
         }
         if self.topics.is_empty() {
             return Err("a plan has at least one topic".to_owned());
+        }
+        if let Some(wrong) = self.faults.iter().find_map(|fault| self.aims_wrong(&fault.kind)) {
+            return Err(wrong);
         }
         Ok(Plan {
             story: self.story,

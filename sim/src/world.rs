@@ -35,7 +35,7 @@ use crate::run::Observed;
 use crate::trace::{self, Mark};
 use crate::workload::clients::reading::{read, read_everything};
 use crate::workload::clients::setup::create_topics;
-use crate::workload::clients::{Scene, Stage, health, library, write};
+use crate::workload::clients::{Scene, Stage, health, library, operator, write};
 
 /// Runs a plan on this thread, which must be a fresh one.
 pub fn run(plan: &Plan) -> Observed {
@@ -55,7 +55,7 @@ async fn simulate(plan: Arc<Plan>) -> Observed {
     cluster.start();
     let supervise = |member: &Arc<Member>| madsim::task::spawn(Arc::clone(member).supervise());
     let supervisors: Vec<_> = cluster.members.iter().map(supervise).collect();
-    let faults = madsim::task::spawn(inject::all(Arc::clone(&cluster), Arc::clone(&plan)));
+    let faults = madsim::task::spawn(actors.clone().strike());
     let clients = madsim::task::spawn(actors.clone().work());
 
     until(&time, plan.run.safety).await;
@@ -137,6 +137,16 @@ impl Actors {
             network: self.cluster.client_network(client),
             clock: Arc::new(clock),
         }
+    }
+
+    /// Faults strike, and operators act.
+    async fn strike(self) {
+        let operator = self.plan.operator();
+        let act = |fault| {
+            let life = operator::act(self.scene(operator), operator, fault);
+            drop(spawn_client(operator, life));
+        };
+        inject::all(Arc::clone(&self.cluster), Arc::clone(&self.plan), act).await;
     }
 
     /// Creates the topics, then writes and reads. Returns those who go on doing so when the writers

@@ -1,5 +1,7 @@
 //! The text of a plan: parsing what was printed gives the plan back.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 use quorate_sim::fault::Kind;
 use quorate_sim::plan::Plan;
@@ -33,10 +35,49 @@ proptest! {
         prop_assert!(2 * voters < plan.cluster.voters as usize);
     }
 
+    /// Whatever of it is carried out, in whatever order: those who vote are a majority of voters.
+    #[test]
+    fn votes_are_taken_within_the_budget(seed: u64, nodes in 2_u32..8) {
+        let plan = draw_cluster(seed, nodes);
+        let of = |wanted: fn(&Kind) -> bool| -> BTreeSet<u32> {
+            let nodes = plan.faults.iter().filter(|fault| wanted(&fault.kind));
+            nodes.map(|fault| fault.node).filter(|node| *node <= plan.cluster.voters).collect()
+        };
+        let wiped = of(|kind| matches!(kind, Kind::Wipe(_)));
+        let removed = of(|kind| matches!(kind, Kind::RemoveVoter(_)));
+        prop_assert!(removed.len() < plan.cluster.voters as usize);
+        prop_assert!(wiped.is_empty() || removed.is_subset(&wiped));
+        let added = plan.faults.iter().any(|fault| matches!(fault.kind, Kind::AddVoter(_)));
+        prop_assert!(wiped.is_empty() || !added);
+    }
+
     #[test]
     fn any_text_is_refused_or_understood(text in "(quorate-plan 1\n)?([a-z=0-9. -]{0,30}\n){0,8}") {
         let _ = Plan::parse(&text);
     }
+}
+
+/// Every shape of a cluster that makes sense is drawn, and every act of an operator.
+#[test]
+fn clusters_and_acts_of_all_kinds_are_drawn() {
+    let mut shapes = BTreeSet::new();
+    let mut kinds = BTreeSet::new();
+    for seed in 0..4000 {
+        let plan = draw_cluster(seed, 0);
+        let cluster = &plan.cluster;
+        shapes.insert((cluster.nodes, cluster.replication, cluster.in_sync_min, cluster.racks));
+        kinds.extend(plan.faults.iter().map(|fault| fault.kind.name()));
+    }
+    for nodes in [3_u32, 5, 7] {
+        for replication in 1..=nodes.min(5) {
+            for (in_sync_min, racks) in [(1, 1), (2, 2), (3, 3), (1, 3), (2, 1), (3, 1)] {
+                let shape = (nodes, replication, in_sync_min, racks);
+                assert!(in_sync_min > replication || shapes.contains(&shape), "{shape:?}");
+            }
+        }
+    }
+    let missing: Vec<_> = Kind::ALL.iter().filter(|(name, _)| !kinds.contains(name)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]

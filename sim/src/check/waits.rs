@@ -127,6 +127,13 @@ fn disturbance(fault: &Fault) -> Option<(Duration, Duration)> {
         // The write, or the read, that fails may come long after.
         Kind::ReadFails(_) | Kind::WriteFails(_) => seconds(3600),
         Kind::DiskFull(fault) => fault.during + fault.down + seconds(15),
+        // The partition's leader may change.
+        Kind::Reassign(_)
+        | Kind::Decommission(_)
+        | Kind::Maintenance(_)
+        | Kind::ElectPreferred(_)
+        | Kind::ElectUnclean(_) => seconds(60),
+        Kind::RemoveVoter(_) | Kind::AddVoter(_) | Kind::AddPartitions(_) => seconds(15),
         // What cannot be read is told at once; but nobody knows when it is found.
         Kind::BitFlip(_) => seconds(3600),
     };

@@ -3,6 +3,7 @@
 
 mod clusters;
 mod families;
+mod scenarios;
 
 use std::time::Duration;
 

@@ -270,6 +270,18 @@ impl<T: Value + PartialOrd> Value for Between<T> {
     }
 }
 
+/// `2+3+1`; `-` for none of them.
+impl Value for Vec<u32> {
+    fn print(&self) -> String {
+        let words: Vec<String> = self.iter().map(Value::print).collect();
+        if words.is_empty() { "-".to_owned() } else { words.join("+") }
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "-" { Ok(Self::new()) } else { text.split('+').map(Value::parse).collect() }
+    }
+}
+
 /// `none` for nothing.
 impl<T: Value> Value for Option<T> {
     fn print(&self) -> String {

@@ -3,6 +3,7 @@
 
 pub mod health;
 pub mod library;
+pub mod operator;
 pub mod reading;
 pub mod setup;
 
@@ -22,10 +23,11 @@ use quorate_net::wire::{Records, Text};
 use tokio::sync::oneshot;
 
 use super::client::{Link, within};
-use super::writer::{Answer, Writer, partitions};
+use super::writer::{Answer, Writer};
 use crate::chance::Between;
-use crate::history::{Call, End, History, Partition};
+use crate::history::{Call, End, History, Partition, client_name};
 use crate::plan::{Acks, Codecs, Plan};
+use crate::trace::{self, Mark};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -54,6 +56,7 @@ pub struct Stage {
     progress: AtomicU64,
     /// What each client waits for, in words.
     waiting: Mutex<BTreeMap<u32, String>>,
+    operators: Mutex<operator::Done>,
 }
 
 impl Stage {
@@ -83,6 +86,11 @@ impl Stage {
 
     pub fn note(&self, client: u32, waits_for: impl Into<String>) {
         self.waiting.lock().expect("one thread").insert(client, waits_for.into());
+    }
+
+    /// What operators have done.
+    pub fn operators(&self) -> MutexGuard<'_, operator::Done> {
+        self.operators.lock().expect("one thread")
     }
 
     pub fn done(&self, client: u32) {
@@ -184,7 +192,8 @@ fn is_proven(
     let count = |counts: &BTreeMap<Partition, u64>, partition: &Partition| {
         counts.get(partition).copied().unwrap_or(0)
     };
-    let missing = partitions(&scene.plan)
+    let missing = scene
+        .partitions()
         .into_iter()
         .find(|partition| count(acknowledged, partition) <= count(before, partition));
     match missing {
@@ -292,6 +301,22 @@ fn produce(timeout: Duration, writer: &Writer, place: usize) -> ProduceRequest {
         topic_data: vec![TopicProduceData { name, partition_data, ..Default::default() }],
         ..Default::default()
     }
+}
+
+/// An operator has its answer.
+fn note_act(
+    now: quorate_core::time::Instant,
+    client: u32,
+    node: u32,
+    text: impl FnOnce() -> String,
+) {
+    trace::event(
+        now.as_duration(),
+        Mark::Complete,
+        client_name(client),
+        [u64::from(node), 0, 0],
+        text,
+    );
 }
 
 /// The versions that writers use: those that name topics; Zstandard is younger than some.

@@ -32,9 +32,8 @@ impl Cluster {
         let ledger = Arc::new(Ledger::default());
         let numbers = 1..=plan.cluster.nodes;
         let members = numbers.map(|number| Member::new(plan, number, &ledger)).collect();
-        let clients = (0..plan.library_clients().1.end)
-            .map(|client| network.add(client_name(client)))
-            .collect();
+        let clients =
+            (0..=plan.operator()).map(|client| network.add(client_name(client))).collect();
         Arc::new(Self { time: TimeHandle::current(), network, members, clients, ledger })
     }
 

@@ -9,8 +9,8 @@ use super::cluster::Cluster;
 use super::member::Member;
 use super::network::HostId;
 use crate::chance::{Between, Chance, Ratio};
-use crate::fault::Kind;
 use crate::fault::cut::Direction;
+use crate::fault::{Fault, Kind};
 use crate::plan::Plan;
 use crate::trace::{self, Mark};
 
@@ -21,8 +21,9 @@ const BIASED: Ratio = Ratio::new(9, 10);
 const PATIENCE: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_micros(50);
 
-/// All faults of the plan. Aborting it leaves what has begun to end by itself.
-pub async fn all(cluster: Arc<Cluster>, plan: Arc<Plan>) {
+/// All faults of the plan; `act` has operators do what they do. Aborting it leaves what has begun
+/// to end by itself.
+pub async fn all(cluster: Arc<Cluster>, plan: Arc<Plan>, act: impl Fn(Fault)) {
     let mut moments = Chance::new(plan.seed, "moments");
     for fault in &plan.faults {
         let moment = draw_moment(&mut moments, &plan);
@@ -33,6 +34,13 @@ pub async fn all(cluster: Arc<Cluster>, plan: Arc<Plan>) {
             format!("{:?}", fault.kind)
         });
         member.count(fault.kind.name());
+        if let Kind::ElectUnclean(_) = fault.kind {
+            member.is_led_uncleanly();
+        }
+        if fault.kind.is_operators() {
+            act(fault.clone());
+            continue;
+        }
         let (cluster, node, kind) = (Arc::clone(&cluster), fault.node, fault.kind.clone());
         madsim::task::spawn(one(cluster, node, kind, moment));
     }
@@ -111,6 +119,14 @@ async fn one(cluster: Arc<Cluster>, node: u32, kind: Kind, moment: Option<Durati
         Kind::CutPeers(_) | Kind::SlowPeers(_) | Kind::ResetPeers(_) => {
             between_nodes(&cluster, &member, node, kind).await;
         }
+        Kind::Reassign(_)
+        | Kind::Decommission(_)
+        | Kind::Maintenance(_)
+        | Kind::RemoveVoter(_)
+        | Kind::AddVoter(_)
+        | Kind::ElectPreferred(_)
+        | Kind::ElectUnclean(_)
+        | Kind::AddPartitions(_) => unreachable!("an operator does {kind:?}"),
     }
 }
 

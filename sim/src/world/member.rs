@@ -246,6 +246,11 @@ impl Member {
         self.onlooker.cut()
     }
 
+    /// A human has partitions led by whoever is there.
+    pub fn is_led_uncleanly(&self) {
+        self.state().observed.struck.led_uncleanly = true;
+    }
+
     /// From now on a halt is no wonder; the node is started again after `down`.
     pub fn expect_halt(&self, down: Duration) {
         let mut state = self.state();
@@ -473,6 +478,7 @@ fn config(plan: &Plan, number: u32) -> NodeConfig {
         let voters = (1..=voters).map(|voter| format!("{voter}@n{voter}:{PEER_PORT}"));
         let voters = voters.collect::<Vec<_>>().join(",");
         config.set("quorum.voters", &voters).expect("the names of voters");
+        config.replace.after = plan.cluster.replace_after;
     }
     if racks > 1 {
         config.node.rack = Some(format!("region/{}", number % racks));

@@ -1,8 +1,11 @@
 //! From a seed to a plan of several nodes: the plan of one node that the seed has, spread over a
 //! cluster, with the faults that strike between nodes. All from streams of their own.
 
-use super::super::{Acks, Flush, Nodes, Plan};
-use super::{draw, draw_faults_of};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::super::{Acks, Flush, Mode, Nodes, Plan};
+use super::{draw, draw_faults_of, scenarios};
 use crate::chance::Chance;
 use crate::fault::Kind;
 
@@ -10,6 +13,7 @@ use crate::fault::Kind;
 pub fn draw_cluster(seed: u64, nodes: u32) -> Plan {
     let mut plan = draw(seed);
     plan.cluster = draw_nodes(&mut Chance::new(seed, "cluster"), nodes);
+    draw_more(&mut Chance::new(seed, "cluster more"), &mut plan.cluster);
     if plan.cluster.nodes == 1 {
         return plan;
     }
@@ -30,7 +34,13 @@ pub fn draw_cluster(seed: u64, nodes: u32) -> Plan {
     for fault in &mut plan.faults {
         fault.node = 1 + targets.below(u64::from(plan.cluster.nodes)) as u32;
     }
-    for (name, _) in Kind::AMONG_NODES.iter().filter(|(_, among_nodes)| *among_nodes) {
+    let may = |unbudgeted: bool| !unbudgeted || plan.mode == Mode::Unbudgeted;
+    let budgets = Kind::ALL.iter().filter(|(_, unbudgeted)| may(*unbudgeted));
+    let allowed: Vec<&str> = budgets.map(|(name, _)| *name).collect();
+    for (name, among_nodes) in Kind::AMONG_NODES {
+        if !among_nodes || !allowed.contains(name) {
+            continue;
+        }
         let mut chance = Chance::new(seed, &format!("fault {name}"));
         let mut faults = draw_faults_of(name, &mut chance, &plan);
         for fault in &mut faults {
@@ -38,9 +48,11 @@ pub fn draw_cluster(seed: u64, nodes: u32) -> Plan {
         }
         plan.faults.extend(faults);
     }
+    scenarios::add(seed, &mut plan);
+    plan.faults.sort_by_key(|fault| fault.at);
     // Whatever the mode: without these disks nothing could go on, and nobody would be to blame.
     keep_within_budget(&mut plan);
-    plan.faults.sort_by_key(|fault| fault.at);
+    keep_voters(&mut plan);
     plan
 }
 
@@ -53,7 +65,18 @@ fn draw_nodes(chance: &mut Chance, wanted: u32) -> Nodes {
     let racks = (*chance.pick(&[1, 1, 2, 3])).min(nodes);
     let replication = (*chance.pick(&[3, 3, 3, 2, 1, 5])).min(nodes);
     let in_sync_min = (*chance.pick(&[2, 2, 1, 3])).min(replication);
-    Nodes { nodes, voters, racks, replication, in_sync_min }
+    Nodes { nodes, voters, racks, replication, in_sync_min, ..Nodes::ONE }
+}
+
+/// From a stream of its own, so that a seed keeps the cluster that it had.
+fn draw_more(chance: &mut Chance, cluster: &mut Nodes) {
+    let (replaces, four) = (chance.one_in(4), chance.one_in(3));
+    if cluster.nodes > 1 && replaces {
+        cluster.replace_after = Duration::from_millis(*chance.pick(&[2000, 4000]));
+    }
+    if cluster.replication == 5 && four {
+        cluster.replication = 4;
+    }
 }
 
 /// Clients that follow their leaders are those of our library.
@@ -82,5 +105,37 @@ fn keep_within_budget(plan: &mut Plan) {
         wipes -= u32::from(may);
         voters_wiped -= u32::from(may && votes);
         may
+    });
+}
+
+/// Votes are taken and given so that a majority of those who vote is always there in the end. A
+/// voter whose disk was wiped is gone: then only its own vote may be taken, and given back.
+fn keep_voters(plan: &mut Plan) {
+    let cluster = plan.cluster.clone();
+    let wiped: BTreeSet<u32> = plan
+        .faults
+        .iter()
+        .filter(|fault| matches!(fault.kind, Kind::Wipe(_)) && fault.node <= cluster.voters)
+        .map(|fault| fault.node)
+        .collect();
+    let mut removed = BTreeSet::new();
+    let mut gone = BTreeSet::new();
+    plan.faults.retain(|fault| match fault.kind {
+        Kind::Wipe(_) => {
+            gone.insert(fault.node);
+            true
+        }
+        Kind::AddVoter(_) => wiped.is_empty(),
+        Kind::RemoveVoter(_) if wiped.is_empty() => {
+            let most = cluster.voters - 1;
+            let may = fault.node <= cluster.voters
+                && (removed.contains(&fault.node) || (removed.len() as u32) < most);
+            may && {
+                removed.insert(fault.node);
+                true
+            }
+        }
+        Kind::RemoveVoter(_) => wiped.contains(&fault.node) && gone.contains(&fault.node),
+        _ => true,
     });
 }

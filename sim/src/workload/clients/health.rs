@@ -3,11 +3,11 @@
 use std::io;
 use std::time::Duration;
 
-use quorate_net::kafka::messages::MetadataRequest;
-use quorate_net::kafka::messages::MetadataResponse;
+use quorate_net::kafka::messages::{
+    ListPartitionReassignmentsRequest, MetadataRequest, MetadataResponse,
+};
 
 use super::super::client::{Link, within};
-use super::super::writer::partitions;
 use super::{Scene, topic_name};
 use crate::history::Partition;
 
@@ -19,8 +19,8 @@ async fn metadata(scene: &Scene, link: &mut Link) -> io::Result<MetadataResponse
     within(&*scene.clock, scene.timeout(), link.call(7, &request)).await
 }
 
-/// Waits, once the run is healed, until every partition has a leader and all copies in sync; says
-/// which has not.
+/// Waits, once the run is healed, until what operators asked for has come to its end, and every
+/// partition has a leader and all copies in sync; says what has not.
 pub async fn becomes_whole(scene: &Scene, client: u32) {
     loop {
         scene.clock.sleep(LOOK).await;
@@ -32,37 +32,73 @@ pub async fn becomes_whole(scene: &Scene, client: u32) {
             Err(error) => scene.stage.note(client, format!("gets no metadata: {error}")),
             Ok(found) => match missing(scene, &found) {
                 Some(missing) => scene.stage.note(client, missing),
-                None => break,
+                None => match nothing_moves(scene, &mut link).await {
+                    Ok(true) => break,
+                    Ok(false) => scene.stage.note(client, "sees partitions on their way"),
+                    Err(error) => scene.stage.note(client, format!("hears of no moves: {error}")),
+                },
             },
         }
     }
     scene.stage.done(client);
 }
 
-/// The first partition that is not whole, and why.
+/// The first thing that is not as it should be, and why.
 fn missing(scene: &Scene, found: &MetadataResponse) -> Option<String> {
-    let copies = scene.plan.cluster.replication as usize;
-    for partition in partitions(&scene.plan) {
-        let Some((leader, in_sync)) = state_of(found, partition) else {
+    let operators = scene.stage.operators();
+    if let Some(unanswered) = operators.unanswered() {
+        return Some(unanswered);
+    }
+    let left: Vec<i32> = operators.left().iter().map(|node| *node as i32).collect();
+    drop(operators);
+    let least = scene.plan.cluster.in_sync_min as usize;
+    for partition in scene.partitions() {
+        let Some(State { leader, replicas, in_sync }) = state_of(found, partition) else {
             return Some(format!("hears nothing of {partition}"));
         };
         if leader < 0 {
             return Some(format!("{partition} has no leader: in-sync {in_sync:?}"));
         }
-        if in_sync.len() < copies {
-            return Some(format!("{partition} led by {leader} has in-sync {in_sync:?}"));
+        if in_sync.len() < replicas.len() || replicas.len() < least {
+            return Some(format!(
+                "{partition} on {replicas:?} led by {leader} has in-sync {in_sync:?}"
+            ));
+        }
+        if let Some(node) = replicas.iter().find(|node| left.contains(node)) {
+            return Some(format!("{partition} on {replicas:?} has not left node {node}"));
         }
     }
     None
 }
 
-fn state_of(found: &MetadataResponse, partition: Partition) -> Option<(i32, Vec<i32>)> {
+/// Whether no partition is on its way any more.
+async fn nothing_moves(scene: &Scene, link: &mut Link) -> io::Result<bool> {
+    let request = ListPartitionReassignmentsRequest { topics: None, ..Default::default() };
+    let response = within(&*scene.clock, scene.timeout(), link.call(0, &request)).await?;
+    match response.error_code {
+        0 => Ok(response.topics.iter().all(|topic| topic.partitions.is_empty())),
+        code => Err(io::Error::other(format!("error {code}"))),
+    }
+}
+
+/// What is said of a partition.
+struct State {
+    leader: i32,
+    replicas: Vec<i32>,
+    in_sync: Vec<i32>,
+}
+
+fn state_of(found: &MetadataResponse, partition: Partition) -> Option<State> {
     let name = topic_name(partition);
     let mut topics = found.topics.iter();
     let topic = topics.find(|topic| topic.name.as_ref() == Some(&name))?;
     let index = partition.index as i32;
     let state = topic.partitions.iter().find(|state| state.partition_index == index)?;
-    Some((state.leader_id, state.isr_nodes.clone()))
+    Some(State {
+        leader: state.leader_id,
+        replicas: state.replica_nodes.clone(),
+        in_sync: state.isr_nodes.clone(),
+    })
 }
 
 /// A connection to the partition's leader.
@@ -76,7 +112,7 @@ pub(super) async fn connect_to_leader(
     }
     let mut link = scene.connect(client).await?;
     let found = metadata(scene, &mut link).await.ok()?;
-    let (leader, _) = state_of(&found, partition)?;
+    let leader = state_of(&found, partition)?.leader;
     let Some(broker) = found.brokers.iter().find(|broker| broker.node_id == leader) else {
         scene.stage.note(client, format!("{partition} has no leader"));
         return None;

@@ -3,6 +3,7 @@
 //! the checkers judge it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,14 +13,13 @@ use quorate_core::partition::interface as partition;
 use quorate_core::reached;
 use quorate_core::time::Timestamp;
 use quorate_net::client::{
-    Client, ClientConfig, Consumer, ConsumerConfig, Delivery, Fate, FetchOptions, OnReset,
-    Position, Producer, ProducerConfig, SendError,
+    Client, ClientConfig, Consumer, ConsumerConfig, Delivery, Fate, FetchOptions, ListedOffset,
+    OnReset, Position, Producer, ProducerConfig, SendError,
 };
 use quorate_net::kafka::error::Code;
 use tokio::sync::oneshot;
 
 use super::super::values;
-use super::super::writer::partitions;
 use super::reading::complain_of_rot;
 use super::{PATIENCE, Scene, is_proven, topic_name};
 use crate::chance::Chance;
@@ -58,6 +58,11 @@ pub async fn write(scene: Scene, client: u32, proven: oneshot::Sender<()>) {
             }
             let pause = writer.chance.duration(writer.scene.plan.workload.pause);
             writer.scene.clock.sleep(pause).await;
+            let deletes = writer.scene.plan.workload.delete_records;
+            if writer.chance.hit(deletes) {
+                writer.delete_records().await;
+                continue;
+            }
             let sent = writer.send(&producer).await;
             writer.settle(sent).await;
         }
@@ -73,6 +78,8 @@ struct LibraryWriter {
     values: u64,
     partitions: Vec<Partition>,
     acknowledged: BTreeMap<Partition, u64>,
+    /// Everything below was acknowledged to be there.
+    known_end: BTreeMap<Partition, i64>,
     /// Of the present producer.
     overdue_after: Duration,
     attempts_max: Option<u32>,
@@ -85,8 +92,9 @@ impl LibraryWriter {
             client,
             chance: Chance::new(scene.plan.seed, &format!("library writer {client}")),
             values: 0,
-            partitions: partitions(&scene.plan),
+            partitions: scene.partitions(),
             acknowledged: BTreeMap::new(),
+            known_end: BTreeMap::new(),
             overdue_after: Duration::ZERO,
             attempts_max: None,
             idempotent: false,
@@ -141,6 +149,7 @@ impl LibraryWriter {
         let acks = workload.acks;
         let most = workload.records.high * u64::from(workload.in_flight);
         let mut sent = Vec::new();
+        self.partitions = self.scene.partitions();
         for _ in 0..1 + self.chance.below(most) {
             let partition = *self.chance.pick(&self.partitions);
             self.values += 1;
@@ -167,6 +176,30 @@ impl LibraryWriter {
         sent
     }
 
+    /// Asks for the oldest records of a partition to go, or for all.
+    async fn delete_records(&mut self) {
+        let client = library(&self.scene, &mut self.chance);
+        let partition = *self.chance.pick(&self.partitions);
+        let known = self.known_end.get(&partition).copied().unwrap_or(0);
+        let before = (!self.chance.one_in(4)).then(|| self.chance.below(known as u64 + 1) as i64);
+        let now = self.scene.now().monotonic;
+        let call = Call::Delete { partition, before };
+        let operation = self.scene.history().invoke(self.client, now, call);
+        let (topic, index) = (topic_name(partition), partition.index as i32);
+        match client.delete_records(topic.as_str(), index, before.map(Offset)).await {
+            Ok(start) => {
+                reached!("the-library-deletes");
+                let now = self.scene.now().monotonic;
+                let end = End::Deleted { log_start: start.0 };
+                self.scene.history().complete(operation, now, end);
+            }
+            Err(error) => {
+                let now = self.scene.now().monotonic;
+                self.scene.history().refused(operation, now, &error.to_string());
+            }
+        }
+    }
+
     /// Waits until every record has its outcome. One that never gets it is a fault of the library.
     async fn settle(&mut self, sent: Vec<Sent>) {
         let overdue = self.scene.now().monotonic + self.overdue_after;
@@ -188,6 +221,10 @@ impl LibraryWriter {
                 Ok(_) if self.scene.plan.workload.acks == Acks::None => {}
                 Ok(receipt) => {
                     let base = receipt.offset.map(|offset| offset.0);
+                    if let Some(base) = base {
+                        let known = self.known_end.entry(partition).or_default();
+                        *known = (base + 1).max(*known);
+                    }
                     let end = End::Appended { base, append_time: None };
                     let at = receipt.acknowledged;
                     self.scene.history().complete(operation, at, end);
@@ -256,7 +293,7 @@ const fn is_answer(code: Code) -> bool {
 }
 
 /// A client on connections of its own. After the healing it is as patient as the others are.
-fn library(scene: &Scene, chance: &mut Chance) -> Client {
+pub(super) fn library(scene: &Scene, chance: &mut Chance) -> Client {
     let timeout = scene.timeout();
     let config = ClientConfig {
         connect_timeout: timeout,
@@ -272,18 +309,16 @@ fn library(scene: &Scene, chance: &mut Chance) -> Client {
 
 /// Reads until the run is over. Says so once the run is healed and every partition gave something.
 pub async fn read(scene: Scene, client: u32, proven: oneshot::Sender<()>) {
-    // Without answers, nobody notices that a gap in the sequence keeps a writer's records out.
-    let unheard = scene.plan.workload.acks == Acks::None;
-    let missing = if unheard { Vec::new() } else { partitions(&scene.plan) };
     let mut reader = LibraryReader {
         chance: Chance::new(scene.plan.seed, &format!("library reader {client}")),
-        positions: partitions(&scene.plan).into_iter().map(|partition| (partition, 0)).collect(),
-        missing,
+        positions: BTreeMap::new(),
+        missing: Vec::new(),
         proven: Some(proven),
         scene,
         client,
     };
     while !reader.scene.stage.is_over() {
+        reader.find_partitions();
         let library = library(&reader.scene, &mut reader.chance);
         let options = FetchOptions {
             wait_max: reader.scene.plan.workload.wait,
@@ -310,6 +345,20 @@ struct LibraryReader {
 }
 
 impl LibraryReader {
+    /// Partitions that are new are read from their beginning.
+    fn find_partitions(&mut self) {
+        // Without answers, nobody notices that a gap in the sequence keeps a writer's records out.
+        let unheard = self.scene.plan.workload.acks == Acks::None;
+        for partition in self.scene.partitions() {
+            if let Entry::Vacant(place) = self.positions.entry(partition) {
+                place.insert(0);
+                if !unheard {
+                    self.missing.push(partition);
+                }
+            }
+        }
+    }
+
     /// Whether this client is to make place for the next.
     fn is_over(&self, patient: bool) -> bool {
         let stage = &self.scene.stage;
@@ -320,9 +369,12 @@ impl LibraryReader {
     async fn fetch(&mut self, library: &Client, options: &FetchOptions) {
         let patient = self.scene.stage.is_healed();
         for _ in 0..1 + self.chance.below(50) {
-            for partition in partitions(&self.scene.plan) {
+            for partition in self.scene.partitions() {
                 if self.is_over(patient) {
                     return;
+                }
+                if self.chance.one_in(8) {
+                    self.ask_for_end(library, partition).await;
                 }
                 let from = self.positions.get(&partition).copied().unwrap_or(0);
                 let now = self.scene.now().monotonic;
@@ -346,6 +398,24 @@ impl LibraryReader {
             let pause = Duration::from_micros(500 + self.chance.below(20_000));
             self.scene.clock.sleep(pause).await;
         }
+    }
+
+    /// Where the log ends, as its leader knows it.
+    async fn ask_for_end(&self, library: &Client, partition: Partition) {
+        let now = self.scene.now().monotonic;
+        let call = Call::Latest { partition };
+        let operation = self.scene.history().invoke(self.client, now, call);
+        let (topic, index) = (topic_name(partition), partition.index as i32);
+        let isolation = partition::Isolation::ReadUncommitted;
+        let asked = library.list_offset_once(topic.as_str(), index, Position::End, isolation).await;
+        let end = match asked {
+            Ok(ListedOffset { offset: Some(at), leader_epoch: Some(epoch), .. }) => {
+                End::Ends { at: at.0, leader_epoch: epoch.0 }
+            }
+            _ => End::Failed,
+        };
+        let now = self.scene.now().monotonic;
+        self.scene.history().complete(operation, now, end);
     }
 
     async fn on_error(

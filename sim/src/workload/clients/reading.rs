@@ -13,7 +13,6 @@ use quorate_net::kafka::messages::{FetchRequest, ListOffsetsRequest};
 
 use super::super::client::{Link, within};
 use super::super::values;
-use super::super::writer::partitions;
 use super::health::connect_to_leader;
 use super::{Scene, topic_name};
 use crate::chance::{Between, Chance};
@@ -42,7 +41,7 @@ pub async fn read(scene: Scene, client: u32) {
     };
     let version = chance.between(Between { low: first, high: 12 }) as i16;
     let mut positions: BTreeMap<Partition, i64> =
-        partitions(&scene.plan).into_iter().map(|partition| (partition, 0)).collect();
+        scene.partitions().into_iter().map(|partition| (partition, 0)).collect();
     let mut link = None;
     while !scene.stage.is_over() {
         let pause = Duration::from_micros(500 + chance.below(20_000));
@@ -175,6 +174,16 @@ async fn place(
     partition: Partition,
     timestamp: i64,
 ) -> io::Result<i64> {
+    Ok(offset_at(scene, link, partition, timestamp).await?.0)
+}
+
+/// The offset, and the epoch of the leader that tells it.
+async fn offset_at(
+    scene: &Scene,
+    link: &mut Link,
+    partition: Partition,
+    timestamp: i64,
+) -> io::Result<(i64, i32)> {
     let wanted = ListOffsetsPartition {
         partition_index: partition.index as i32,
         timestamp,
@@ -186,7 +195,7 @@ async fn place(
     let response = within(&*scene.clock, timeout, link.call(5, &request)).await?;
     let found = response.topics.first().and_then(|topic| topic.partitions.first());
     match found {
-        Some(found) if found.error_code == 0 => Ok(found.offset),
+        Some(found) if found.error_code == 0 => Ok((found.offset, found.leader_epoch)),
         Some(found) => {
             complain_of_rot(scene, partition, found.error_code, "whoever asked for the start");
             Err(io::Error::other(format!("error {}", found.error_code)))
@@ -199,7 +208,7 @@ async fn place(
 /// is no failure while the reading gets on: it notes its progress.
 pub async fn read_everything(scene: &Scene, client: u32, rot: bool) {
     let mut link = None;
-    for partition in partitions(&scene.plan) {
+    for partition in scene.partitions() {
         if scene.addresses.len() > 1 {
             link = None;
         }
@@ -251,7 +260,12 @@ async fn step(
     // A new leader tells fetchers less than it has, and whoever asks to wait.
     let least = match *committed {
         None if scene.addresses.len() > 1 => {
-            *committed.insert(place(scene, link, partition, LATEST).await?)
+            let call = Call::Latest { partition };
+            let operation = scene.history().invoke(client, scene.now().monotonic, call);
+            let (at, leader_epoch) = offset_at(scene, link, partition, LATEST).await?;
+            let now = scene.now().monotonic;
+            scene.history().complete(operation, now, End::Ends { at, leader_epoch });
+            *committed.insert(at)
         }
         known => known.unwrap_or_default(),
     };

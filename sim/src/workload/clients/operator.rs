@@ -1,0 +1,266 @@
+//! What operators do to a cluster, as the command line does it: through our client library, to
+//! whichever node answers, again and again until there is an answer that is final.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use quorate_core::id::NodeId;
+use quorate_core::reached;
+use quorate_net::client::{
+    Client, ConfigurationChange, Election, Error, PartitionName, QuorumMember, Resource,
+};
+use quorate_net::kafka::error::Code;
+
+use super::{Scene, library};
+use crate::chance::Chance;
+use crate::fault::reassign::Reassign;
+use crate::fault::{Fault, Kind};
+use crate::history::Partition;
+use crate::workload::writer;
+
+/// A node's configuration that says what is wanted of it.
+const DUTY: &str = "quorate.duty";
+/// Between two attempts.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// What operators have done so far.
+#[derive(Debug, Default)]
+pub struct Done {
+    /// Acts under way, in words, by their order.
+    open: BTreeMap<u64, String>,
+    begun: u64,
+    /// Partitions of topics that were given more.
+    raised: BTreeMap<u32, u32>,
+    /// Nodes that were let go and not called back.
+    left: BTreeSet<u32>,
+}
+
+/// What is asked of the cluster.
+#[derive(Debug, PartialEq, Eq)]
+enum Ask {
+    /// `None` takes the move back.
+    Move {
+        partition: PartitionName,
+        to: Option<Vec<NodeId>>,
+    },
+    Duty(&'static str),
+    TakeVote,
+    GiveVote,
+    Elect(Election),
+    Partitions {
+        topic: String,
+        to: i32,
+    },
+}
+
+/// What one attempt came to.
+enum Tried {
+    /// It was done.
+    Done,
+    /// It was refused for good.
+    Refused(Error),
+    Again(Error),
+}
+
+impl Done {
+    fn begin(&mut self, what: String) -> u64 {
+        self.begun += 1;
+        self.open.insert(self.begun, what);
+        self.begun
+    }
+
+    /// An act that has no answer yet.
+    pub(super) fn unanswered(&self) -> Option<String> {
+        self.open.values().next().map(|what| format!("{what} has no answer"))
+    }
+
+    /// Nodes that shall keep nothing.
+    pub(super) fn left(&self) -> &BTreeSet<u32> {
+        &self.left
+    }
+}
+
+impl Scene {
+    /// The partitions that there are by now.
+    pub(super) fn partitions(&self) -> Vec<Partition> {
+        let mut partitions = writer::partitions(&self.plan);
+        for (&topic, &count) in &self.stage.operators().raised {
+            let first = self.plan.topics[topic as usize].partitions;
+            partitions.extend((first..count).map(|index| Partition { topic, index }));
+        }
+        partitions
+    }
+}
+
+/// Carries out what the plan has an operator do.
+pub async fn act(scene: Scene, client: u32, fault: Fault) {
+    let number = scene.stage.operators().begin(format!("{:?} of {}", fault.kind, fault.node));
+    let chance = Chance::new(scene.plan.seed, &format!("operator {number}"));
+    let operator = Operator { scene, client, chance, node: fault.node };
+    match &fault.kind {
+        Kind::Reassign(reassign) => operator.reassign(reassign).await,
+        Kind::Decommission(decommission) => operator.decommission(decommission.back).await,
+        Kind::Maintenance(maintenance) => {
+            if operator.ask(Ask::Duty("maintenance")).await {
+                operator.pass(maintenance.during).await;
+                operator.ask(Ask::Duty("serve")).await;
+            }
+        }
+        Kind::RemoveVoter(removal) => operator.remove_voter(removal.back).await,
+        Kind::AddVoter(_) => drop(operator.ask(Ask::GiveVote).await),
+        Kind::ElectPreferred(_) => drop(operator.ask(Ask::Elect(Election::Preferred)).await),
+        Kind::ElectUnclean(_) => drop(operator.ask(Ask::Elect(Election::Unclean)).await),
+        Kind::AddPartitions(more) => operator.add_partitions(more.topic, more.to).await,
+        other => unreachable!("no operator does {other:?}"),
+    }
+    operator.scene.stage.operators().open.remove(&number);
+}
+
+struct Operator {
+    scene: Scene,
+    client: u32,
+    chance: Chance,
+    /// Which node the act is about.
+    node: u32,
+}
+
+impl Operator {
+    async fn pass(&self, during: Duration) {
+        self.scene.clock.sleep(during).await;
+    }
+
+    /// Asks until there is an answer; whether it was done.
+    async fn ask(&self, ask: Ask) -> bool {
+        let mut chance = self.chance.clone();
+        loop {
+            let client = library::library(&self.scene, &mut chance);
+            match self.attempt(&client, &ask).await {
+                Tried::Done => {
+                    self.note(&ask, "done");
+                    return true;
+                }
+                Tried::Refused(error) => {
+                    self.note(&ask, &error.to_string());
+                    return false;
+                }
+                Tried::Again(error) => {
+                    self.scene.stage.note(self.client, format!("{ask:?}: {error}"));
+                }
+            }
+            self.pass(AGAIN).await;
+        }
+    }
+
+    async fn attempt(&self, client: &Client, ask: &Ask) -> Tried {
+        match ask {
+            Ask::Move { partition, to } => {
+                let moves = client.reassign(&[(partition.clone(), to.clone())]).await;
+                match moves {
+                    Ok(mut each) => tried(each.pop().map_or(Ok(()), |(_, outcome)| outcome)),
+                    Err(error) => tried(Err(error)),
+                }
+            }
+            Ask::Duty(duty) => {
+                let resource = Resource::Broker(self.node as i32);
+                let change = ConfigurationChange::Set(DUTY.to_owned(), (*duty).to_owned());
+                tried(client.alter_configs(&resource, &[change]).await)
+            }
+            Ask::TakeVote | Ask::GiveVote => self.vote(client, *ask == Ask::GiveVote).await,
+            // What is refused of single partitions stays as it is.
+            Ask::Elect(election) => tried(client.elect_leaders(*election, None).await.map(drop)),
+            Ask::Partitions { topic, to } => match client.add_partitions(topic, *to).await {
+                // There are as many already: the answer to an earlier attempt was lost, or another
+                // operator was faster.
+                Err(error) if error.code() == Some(Code::InvalidPartitions) => Tried::Done,
+                // Not enough nodes are there now.
+                Err(error) if error.code() == Some(Code::InvalidReplicationFactor) => {
+                    Tried::Again(error)
+                }
+                outcome => tried(outcome),
+            },
+        }
+    }
+
+    async fn vote(&self, client: &Client, gives: bool) -> Tried {
+        let node = NodeId(self.node as i32);
+        let quorum = match client.describe_quorum().await {
+            Ok(quorum) => quorum,
+            Err(error) => return Tried::Again(error),
+        };
+        match (gives, directory(&quorum.voters, node), directory(&quorum.observers, node)) {
+            (false, Some(directory), _) => tried(client.remove_voter(node, directory).await),
+            // The answer to an earlier attempt was lost, or there is nothing to do.
+            (false, None, _) | (true, Some(_), _) => Tried::Done,
+            (true, None, Some(directory)) => tried(client.add_voter(node, directory).await),
+            (true, None, None) => {
+                let reason = format!("node {node} does not follow the quorum");
+                Tried::Again(Error::Invalid { reason })
+            }
+        }
+    }
+
+    fn note(&self, ask: &Ask, end: &str) {
+        self.scene.stage.done(self.client);
+        let now = self.scene.now().monotonic;
+        super::note_act(now, self.client, self.node, || format!("{ask:?}: {end}"));
+    }
+
+    async fn reassign(&self, wanted: &Reassign) {
+        let topic = format!("t{}", wanted.topic);
+        let partition = PartitionName { topic, partition: wanted.partition as i32 };
+        let to = wanted.to.iter().map(|node| NodeId(*node as i32)).collect();
+        let moves = self.ask(Ask::Move { partition: partition.clone(), to: Some(to) }).await;
+        if let Some(cancel) = wanted.cancel.filter(|_| moves) {
+            self.pass(cancel).await;
+            if self.ask(Ask::Move { partition, to: None }).await {
+                reached!("operator-cancels-a-move");
+            }
+        }
+    }
+
+    async fn decommission(&self, back: Option<Duration>) {
+        if !self.ask(Ask::Duty("leave")).await {
+            reached!("operator-cannot-let-a-node-go");
+            return;
+        }
+        self.scene.stage.operators().left.insert(self.node);
+        let Some(back) = back else { return };
+        self.pass(back).await;
+        if self.ask(Ask::Duty("serve")).await {
+            self.scene.stage.operators().left.remove(&self.node);
+        }
+    }
+
+    async fn remove_voter(&self, back: Option<Duration>) {
+        if self.ask(Ask::TakeVote).await
+            && let Some(back) = back
+        {
+            self.pass(back).await;
+            self.ask(Ask::GiveVote).await;
+        }
+    }
+
+    async fn add_partitions(&self, topic: u32, to: u32) {
+        if self.ask(Ask::Partitions { topic: format!("t{topic}"), to: to as i32 }).await {
+            reached!("operator-adds-partitions");
+            let mut operators = self.scene.stage.operators();
+            let raised = operators.raised.entry(topic).or_default();
+            *raised = to.max(*raised);
+        }
+    }
+}
+
+fn directory(members: &[QuorumMember], node: NodeId) -> Option<[u8; 16]> {
+    members.iter().find(|member| member.node == node).map(|member| member.directory)
+}
+
+fn tried(outcome: Result<(), Error>) -> Tried {
+    match outcome {
+        Ok(()) => Tried::Done,
+        // The library has tried for as long as it may, or met a refusal.
+        Err(error) => match error.code() {
+            Some(code) if !code.is_retriable() => Tried::Refused(error),
+            _ => Tried::Again(error),
+        },
+    }
+}
