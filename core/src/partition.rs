@@ -11,6 +11,7 @@ pub mod message;
 pub mod producers;
 mod progress;
 mod proposal;
+mod racks;
 mod readers;
 pub mod recovered;
 mod refused;
@@ -414,7 +415,8 @@ impl Replica {
     fn outcome(&self, kind: waiting::Kind) -> Outcome {
         if let waiting::Kind::Produce { copies, .. } = kind
             && copies > 0
-            && self.assignment.in_sync.len() < usize::from(copies.max(self.config.in_sync_min))
+            && (self.assignment.in_sync.len() < usize::from(copies.max(self.config.in_sync_min))
+                || !self.config.racks.suffice(&self.assignment.in_sync))
         {
             reached!("committed-by-too-few");
             return Outcome::Refused(Refusal::NotEnoughReplicasAfterAppend);
@@ -496,6 +498,7 @@ impl Machine for Replica {
             peer @ (Input::Registered { .. }
             | Input::Message { .. }
             | Input::Connected { .. }
+            | Input::Unfenced { .. }
             | Input::LogRead { .. }
             | Input::Truncated { .. }
             | Input::ProposalRefused { .. }) => self.on_peer(now, peer, effects),

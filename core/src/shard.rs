@@ -143,11 +143,11 @@ impl Shard {
         }
     }
 
-    fn on_connected(&mut self, peer: NodeId) {
+    /// `input` for every partition that `peer` replicates.
+    fn on_peer(&mut self, peer: NodeId, input: &partition::interface::Input) {
         for (&partition, slot) in &self.partitions {
             if slot.replica.assignment().replicas.contains(&peer) {
-                let input = partition::interface::Input::Connected { peer };
-                self.work.push_back(Work::Partition(partition, input));
+                self.work.push_back(Work::Partition(partition, input.clone()));
             }
         }
     }
@@ -250,7 +250,12 @@ impl Machine for Shard {
                 self.work.push_back(Work::Group(coordinator, input));
             }
             Input::Registered { node_epoch } => self.on_registered(node_epoch),
-            Input::Connected { peer } => self.on_connected(peer),
+            Input::Connected { peer } => {
+                self.on_peer(peer, &partition::interface::Input::Connected { peer });
+            }
+            Input::Unfenced { peer } => {
+                self.on_peer(peer, &partition::interface::Input::Unfenced { peer });
+            }
             Input::Tick => self.on_tick(now),
         }
         while let Some(work) = self.work.pop_front() {

@@ -175,7 +175,7 @@ impl<'a> Revision<'a> {
     /// nothing is committed until as many are in sync again. KIP-966.
     fn qualify(&mut self) {
         let min = self.configs.min_insync_replicas(self.next.copies());
-        if self.next.in_sync.len() >= min || self.unclean {
+        if (self.next.in_sync.len() >= min && self.stands_in_enough_racks()) || self.unclean {
             self.next.eligible.clear();
             return;
         }
@@ -186,6 +186,13 @@ impl<'a> Revision<'a> {
                 && self.lost != Some(*node)
         });
         self.next.eligible = eligible.collect();
+    }
+
+    /// As `min.insync.replicas` does, `quorate.min.insync.racks` keeps all from being committed.
+    fn stands_in_enough_racks(&self) -> bool {
+        let Assignment { replicas, in_sync, .. } = &self.next;
+        let rack = |node| self.image.node(node)?.rack.as_deref();
+        self.configs.racks(replicas, rack).commit(in_sync, replicas)
     }
 
     fn elect(&mut self) {

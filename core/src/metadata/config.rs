@@ -9,7 +9,8 @@ use std::time::Duration;
 
 pub use self::table::{Kind, Setting, TOPIC_SETTINGS, setting};
 use crate::batch::{Codec, Rules};
-use crate::partition::interface::{Flush, PartitionConfig};
+use crate::id::NodeId;
+use crate::partition::interface::{Assignment, Flush, PartitionConfig, Racks};
 use crate::time::Timestamp;
 
 /// Settings of one topic, those that were given only, by name. Every value is valid.
@@ -167,8 +168,29 @@ impl TopicConfigs {
         usize::try_from(self.number("max.message.bytes")).unwrap_or(usize::MAX)
     }
 
-    /// What the replicas of a partition of this topic act on; it has `replicas` of them.
-    pub fn partition_config(&self, replicas: usize) -> PartitionConfig {
+    /// Whether it matters where replicas stand.
+    pub fn counts_racks(&self) -> bool {
+        self.is_given("quorate.min.insync.racks")
+    }
+
+    /// `quorate.min.insync.racks`, for `replicas` with their racks.
+    pub fn racks<'a>(
+        &self,
+        replicas: &[NodeId],
+        rack: impl Fn(NodeId) -> Option<&'a str>,
+    ) -> Racks {
+        let min = usize::try_from(self.number("quorate.min.insync.racks")).unwrap_or(usize::MAX);
+        let named = replicas.iter().filter_map(|node| Some((*node, rack(*node)?.to_owned())));
+        Racks::new(min, named)
+    }
+
+    /// What the replicas of a partition of this topic act on.
+    pub fn partition_config<'a>(
+        &self,
+        assignment: &Assignment,
+        rack: impl Fn(NodeId) -> Option<&'a str>,
+    ) -> PartitionConfig {
+        let replicas = assignment.copies();
         PartitionConfig {
             retention_time: self.bounded("retention.ms").map(Duration::from_millis),
             retention_bytes: self.bounded("retention.bytes"),
@@ -179,6 +201,7 @@ impl TopicConfigs {
             log_append_time: self.value("message.timestamp.type") == "LogAppendTime",
             flush: self.flush(),
             in_sync_min: u16::try_from(self.min_insync_replicas(replicas)).unwrap_or(u16::MAX),
+            racks: self.racks(&assignment.replicas, rack),
         }
     }
 
@@ -273,7 +296,8 @@ mod tests {
         assert_eq!(configs.flush(), Flush::Durable);
         assert_eq!(configs.min_insync_replicas(1), 1);
         assert_eq!(configs.min_insync_replicas(3), 2);
-        let config = configs.partition_config(1);
+        let alone = Assignment { replicas: vec![NodeId(1)], ..Assignment::default() };
+        let config = configs.partition_config(&alone, |_| Some("a"));
         assert_eq!(config, PartitionConfig::default());
         assert_eq!(config.retention_time, Some(Duration::from_secs(7 * 24 * 3600)));
         assert_eq!((config.retention_bytes, config.delete, config.compact), (None, true, false));
@@ -321,7 +345,7 @@ mod tests {
         assert_eq!(configs.value("cleanup.policy"), "delete,compact");
         configs.change("cleanup.policy", &Change::Subtract("delete".to_owned())).unwrap();
         assert_eq!(configs.value("cleanup.policy"), "compact");
-        assert!(configs.partition_config(1).compact);
+        assert!(configs.partition_config(&Assignment::default(), |_| None).compact);
         assert!(configs.change("retention.ms", &append("1")).is_err());
         configs.change("cleanup.policy", &Change::Delete).unwrap();
         assert!(!configs.is_given("cleanup.policy"));

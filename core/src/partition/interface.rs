@@ -8,6 +8,7 @@ use bytes::Bytes;
 pub use super::message::{
     Follow, InSyncChange, Lead, Message, ProposalProblem, Replicate, Replicated,
 };
+pub use super::racks::Racks;
 use super::recovered::Recovered;
 use super::retention::WallClock;
 use crate::batch::{Batch, Levels};
@@ -60,6 +61,8 @@ pub struct PartitionConfig {
     pub flush: Flush,
     /// `min.insync.replicas`: with fewer in sync, acks=all is refused before anything is written.
     pub in_sync_min: u16,
+    /// `quorate.min.insync.racks`, with the racks of the replicas.
+    pub racks: Racks,
 }
 
 impl Default for PartitionConfig {
@@ -75,6 +78,7 @@ impl Default for PartitionConfig {
             log_append_time: false,
             flush: Flush::Durable,
             in_sync_min: 1,
+            racks: Racks::default(),
         }
     }
 }
@@ -272,6 +276,11 @@ pub enum Input {
     Connected {
         peer: NodeId,
     },
+    /// The controller counts `peer` as there again: who was not wanted in sync because it did not
+    /// may be proposed at once.
+    Unfenced {
+        peer: NodeId,
+    },
     /// The answer to `Effect::ReadLog`: whole batches in order, the first one that which holds
     /// `from`, or what comes behind it. None at all: it could not be read now.
     LogRead {
@@ -310,6 +319,7 @@ impl Input {
             | Self::Registered { .. }
             | Self::Message { .. }
             | Self::Connected { .. }
+            | Self::Unfenced { .. }
             | Self::LogRead { .. }
             | Self::Truncated { .. }
             | Self::ProposalRefused { .. }

@@ -65,6 +65,10 @@ impl Replica {
             reached!("not-enough-replicas");
             return Err(Refusal::NotEnoughReplicas);
         }
+        if needed > 0 && !self.config.racks.suffice(&self.assignment.in_sync) {
+            reached!("not-enough-racks");
+            return Err(Refusal::NotEnoughReplicas);
+        }
         if self.waiting.len() >= self.limits.waiting_max {
             reached!("waiting-full");
             return Err(Refusal::Busy);

@@ -2,8 +2,8 @@
 //! they lack, note how far they are, and wish for an in-sync set accordingly.
 
 use super::interface::{
-    Effect, Follow, InSyncChange, Lead, Message, ProposalProblem, Replicate, Replicated,
-    ReplicationLimits,
+    Assignment, Effect, Follow, InSyncChange, Lead, Message, ProposalProblem, Replicate,
+    Replicated, ReplicationLimits,
 };
 use super::progress::{Progress, patience};
 use super::role::{Leading, Role, Standing};
@@ -367,12 +367,14 @@ impl Replica {
         self.reconsider(now, effects);
     }
 
-    /// Whether enough are in sync for anything to be committed: what fewer have would be missing
-    /// from those that left. KIP-966.
+    /// Whether enough are in sync, in enough racks, for anything to be committed: what fewer have
+    /// would be missing from those that left. KIP-966.
     pub(super) fn commits(&self) -> bool {
-        let needed = usize::from(self.config.in_sync_min).min(self.assignment.replicas.len());
+        let Assignment { in_sync, replicas, .. } = &self.assignment;
+        let needed = usize::from(self.config.in_sync_min).min(replicas.len());
         // zoo A13.
-        self.assignment.in_sync.len() >= needed || mutant!("hw-under-min-isr")
+        (in_sync.len() >= needed && self.config.racks.commit(in_sync, replicas))
+            || mutant!("hw-under-min-isr")
     }
 
     /// The in-sync set as it should be. `None` while a member's life is not known.
@@ -462,6 +464,16 @@ impl Replica {
                 partition_epoch: self.assignment.partition_epoch,
                 in_sync: wished,
             }));
+        }
+    }
+
+    pub(super) fn on_unfenced(&mut self, now: Now, peer: NodeId, effects: &mut Vec<Effect>) {
+        let Role::Leading(leading) = &mut self.role else { return };
+        let Some(progress) = leading.followers.get_mut(&peer) else { return };
+        if progress.barred_until > now.monotonic {
+            reached!("unfenced-and-not-barred");
+            progress.barred_until = now.monotonic;
+            self.reconsider(now, effects);
         }
     }
 

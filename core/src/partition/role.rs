@@ -248,6 +248,7 @@ impl Replica {
             Input::Registered { node_epoch } => self.on_registered(now, node_epoch, effects),
             Input::Message { from, message } => self.on_message(now, from, message, effects),
             Input::Connected { peer } => self.on_connected(now, peer, effects),
+            Input::Unfenced { peer } => self.on_unfenced(now, peer, effects),
             Input::LogRead { to, from, entries } => {
                 self.on_log_read(now, to, from, entries, effects);
             }

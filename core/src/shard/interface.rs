@@ -80,6 +80,11 @@ pub enum Input {
     Connected {
         peer: NodeId,
     },
+    /// The controller counts `peer` as there again: every partition here that it replicates is
+    /// told.
+    Unfenced {
+        peer: NodeId,
+    },
     Tick,
 }
 

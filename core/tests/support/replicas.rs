@@ -11,7 +11,7 @@ use quorate_core::machine::Machine;
 use quorate_core::partition::Replica;
 use quorate_core::partition::interface::{
     Acks, Assignment, Effect, Input, Isolation, Limits, Message, PartitionConfig, ProposalProblem,
-    Replicate, Replicated, Wait,
+    Racks, Replicate, Replicated, Wait,
 };
 use quorate_core::time::{Instant, Now, Timestamp};
 
@@ -56,6 +56,9 @@ impl ReplicasStage {
         let count: i32 = command.read("nodes").unwrap_or(3);
         let all = (1..=count).map(NodeId).collect::<Vec<_>>();
         self.config.in_sync_min = command.read("min").unwrap_or(1);
+        let racks = command.value("racks").into_iter().flat_map(|racks| racks.split(','));
+        let named = all.iter().copied().zip(racks.map(str::to_owned));
+        self.config.racks = Racks::new(command.read("racks_min").unwrap_or(1), named);
         let replication = &mut self.limits.replication;
         replication.epochs_max = command.read("epochs_max").unwrap_or(replication.epochs_max);
         replication.window_bytes = command.read("window").unwrap_or(replication.window_bytes);
@@ -331,6 +334,10 @@ impl ReplicasStage {
                 self.step(node(command), Input::Connected { peer })
             }
             // A word that no replica would say.
+            "unfence" => {
+                let peer = NodeId(command.read("peer").expect("peer="));
+                self.step(node(command), Input::Unfenced { peer })
+            }
             "say" => {
                 let said = Replicated {
                     leader_epoch: self.assignment.leader_epoch,

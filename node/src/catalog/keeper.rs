@@ -73,6 +73,11 @@ impl Followed {
             }
             self.image.apply(record);
             self.touched.extend(topic_of(record));
+            if let Record::NodeRegistered(_) = record {
+                let counts =
+                    |topic: &&TopicRecord| TopicConfigs::from_stored(&topic.configs).counts_racks();
+                self.touched.extend(self.image.topics().filter(counts).map(|topic| topic.id));
+            }
         }
         self.deleted.retain(|name| self.image.topic_named(name).is_none());
         self.registered = stretch.registered.or(self.registered);
@@ -138,6 +143,7 @@ impl Keeper {
         let names: Vec<String> = gone.iter().map(|topic| topic.name.clone()).collect();
         self.forget_offsets(&names).await?;
         self.show(followed, stretch, topics, &gone);
+        self.tell_unfenced(stretch).await?;
         let mut deleted = std::mem::take(&mut followed.deleted);
         deleted.retain(|name| !names.contains(name));
         self.forget_offsets(&deleted).await?;
@@ -183,6 +189,17 @@ impl Keeper {
             state.is_current = followed.is_current;
         }
         self.catalog.changed.notify_waiters();
+    }
+
+    /// Leaders need not wait any more for those that were not there.
+    async fn tell_unfenced(&self, stretch: &Stretch) -> Result<(), Failed> {
+        for record in &stretch.records {
+            let Record::NodeUnfenced { node, .. } = record else { continue };
+            for shard in &self.shards {
+                shard.tell(Command::Tell(Input::Unfenced { peer: *node })).await?;
+            }
+        }
+        Ok(())
     }
 
     /// A topic that gets the name of a deleted one must not begin where groups left the old one.
@@ -251,13 +268,14 @@ impl Keeper {
                 partitions,
             };
             if let Some(shown) = shown {
-                self.tell_replicas(&shown, &topic).await?;
+                self.tell_replicas(image, &shown, &topic).await?;
             }
             topics.push(topic);
         }
         let shards: BTreeSet<usize> =
             opening.iter().map(|opening| self.shard_of(opening.partition)).collect();
-        let opening: Vec<_> = opening.into_iter().map(|opening| self.open(opening)).collect();
+        let opening: Vec<_> =
+            opening.into_iter().map(|opening| self.open(image, opening)).collect();
         let mut opening = stream::iter(opening).buffer_unordered(OPENING_MAX);
         while let Some(opened) = opening.next().await {
             let ((topic, index), log) = opened?;
@@ -276,8 +294,15 @@ impl Keeper {
     }
 
     /// What has changed for the replicas that were open before.
-    async fn tell_replicas(&self, shown: &Topic, topic: &Topic) -> Result<(), Failed> {
-        let is_configured = shown.configs != topic.configs;
+    async fn tell_replicas(
+        &self,
+        image: &Image,
+        shown: &Topic,
+        topic: &Topic,
+    ) -> Result<(), Failed> {
+        let rack = |node| image.node(node)?.rack.as_deref();
+        // A node that came back may stand elsewhere.
+        let is_configured = shown.configs != topic.configs || topic.configs.counts_racks();
         for (before, now) in shown.partitions.iter().zip(&topic.partitions) {
             let Log::Open(log) = &now.log else { continue };
             let partition = log.partition;
@@ -287,10 +312,9 @@ impl Keeper {
             if !Arc::ptr_eq(&before.assignment, &now.assignment) {
                 tell(PartitionInput::Assigned((*now.assignment).clone())).await?;
             }
-            let copies = now.assignment.copies();
-            let config = topic.configs.partition_config(copies);
-            let is_resized = before.assignment.copies() != copies
-                && shown.configs.partition_config(before.assignment.copies()) != config;
+            let config = topic.configs.partition_config(&now.assignment, rack);
+            let is_resized = before.assignment.copies() != now.assignment.copies()
+                && shown.configs.partition_config(&before.assignment, rack) != config;
             if is_configured || is_resized {
                 tell(PartitionInput::Configured(config)).await?;
             }
@@ -298,7 +322,11 @@ impl Keeper {
         Ok(())
     }
 
-    async fn open(&self, opening: Opening<'_>) -> Result<((usize, usize), Log), Failed> {
+    async fn open(
+        &self,
+        image: &Image,
+        opening: Opening<'_>,
+    ) -> Result<((usize, usize), Log), Failed> {
         let Opening { place, topic, partition, assignment, left } = opening;
         if let Some(left) = left {
             left.await.map_err(|_| Failed::Stopped)?;
@@ -315,8 +343,8 @@ impl Keeper {
         let shard = self.shards[self.shard_of(partition)].clone();
         let range = (recovered.log_start, recovered.end);
         let log = Arc::new(LogHandle::new(partition, shard, reader, range));
-        let config =
-            TopicConfigs::from_stored(&topic.configs).partition_config(assignment.copies());
+        let rack = |node| image.node(node)?.rack.as_deref();
+        let config = TopicConfigs::from_stored(&topic.configs).partition_config(&assignment, rack);
         let assignment = (*assignment).clone();
         let open = Box::new(Open { partition, role, recovered, config, assignment });
         log.shard.tell(Command::Open { log: Arc::clone(&log), open }).await?;

@@ -175,7 +175,22 @@ fn promise(topic: &Topic, configs: &[Configuration]) -> String {
     let replicas = topic.partitions.first().map_or(1, |first| first.replicas.len());
     let least = value("min.insync.replicas").and_then(|least| least.parse().ok()).unwrap_or(1);
     let flush = value("quorate.flush");
-    acknowledgement(replicas, least, flush)
+    let racks = value("quorate.min.insync.racks").and_then(|racks| racks.parse().ok()).unwrap_or(1);
+    acknowledgement(replicas, least, flush) + &in_racks(racks)
+}
+
+fn in_racks(racks: usize) -> String {
+    match racks {
+        0 | 1 => String::new(),
+        2 => " Copies stand in 2 racks at least: the loss of a whole rack loses nothing \
+              acknowledged."
+            .to_owned(),
+        racks => format!(
+            " Copies stand in {racks} racks at least: the loss of any {} racks loses nothing \
+             acknowledged.",
+            racks - 1
+        ),
+    }
 }
 
 /// `flush` is `None` on a cluster that has no such setting: then its answers do not wait for
@@ -234,6 +249,8 @@ mod tests {
         assert!(acknowledgement(3, 1, Some("durable")).contains("the loss of no disk"));
         assert!(acknowledgement(5, 3, Some("durable")).contains("any 2 disks"));
         assert!(acknowledgement(3, 2, Some("replicated")).contains("loses it"));
+        assert_eq!(in_racks(1), "");
+        assert!(in_racks(2).contains("a whole rack") && in_racks(3).contains("any 2 racks"));
     }
 
     #[test]

@@ -216,6 +216,12 @@ pub const TOPIC_SETTINGS: &[Setting] = &[
         "durable",
         "What an acknowledgement means: on the disk of every in-sync replica, or in its memory.",
     ),
+    int(
+        "quorate.min.insync.racks",
+        1,
+        "1",
+        "Racks in which a copy must be in sync for acks=all, and for anything to be committed.",
+    ),
     long("retention.bytes", -1, "-1", "Bytes of a partition that are kept; -1 is no bound."),
     long("retention.ms", -1, SEVEN_DAYS, "How long records are kept; -1 is for ever."),
     int("segment.bytes", 1024, "1073741824", "The size at which a segment is closed."),
