@@ -80,6 +80,11 @@ impl ShardClient {
         self.inbox.is_closed()
     }
 
+    /// Completes once the driver is gone.
+    pub(crate) async fn stopped(&self) {
+        self.inbox.closed().await;
+    }
+
     /// Ends the driver, now if there is room in the inbox.
     pub(crate) fn stop(&self) {
         let inbox = self.inbox.clone();

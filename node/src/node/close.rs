@@ -85,6 +85,13 @@ pub(super) async fn close(running: &RunningNode) -> Result<(), NodeError> {
 async fn close_files(node: &Node, running: &Running) -> Result<(), NodeError> {
     close_logs(node).await?;
     running.news.close();
+    // What another node still says would be written into an engine that has ended, which is how a
+    // failed disk looks: nobody who could write is there any more when it ends.
+    node.peers.cut();
+    for shard in &node.shards {
+        shard.stop();
+        shard.stopped().await;
+    }
     Ok(node.storage.close().await?)
 }
 
