@@ -33,10 +33,11 @@ kill9() {
 }
 
 # Three nodes, and one fault after the other; a fourth node where one is to be replaced, which has
-# a cluster of its own.
+# a cluster of its own. Two disks are lost, one after the other. Kafka's own producer writes as well.
 rounds() {
-  "$harness" rounds --only leader,controller,two,pause,all,wipe "$@"
-  "$harness" rounds --only replace --set replace.after=30s "$@"
+  install kafka
+  "$harness" rounds --java --only leader,controller,two,pause,all,wipe,wipe "$@"
+  "$harness" rounds --java --only replace --set replace.after=30s "$@"
 }
 
 # Cuts between nodes need a network for each, which not every machine grants.

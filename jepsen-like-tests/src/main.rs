@@ -75,6 +75,9 @@ enum What {
         calm: u64,
         #[arg(long, default_value_t = 3)]
         partitions: i32,
+        /// Kafka's own idempotent producer writes as well.
+        #[arg(long)]
+        java: bool,
         /// How often.
         #[arg(long, default_value_t = 1)]
         times: usize,
@@ -199,7 +202,8 @@ fn run(arguments: &Arguments) -> Result<bool, Failure> {
 }
 
 fn play_rounds(arguments: &Arguments, recipe: &Recipe, folder: &Path) -> Result<bool, Failure> {
-    let What::Rounds { only, struck, calm, partitions, times, binary } = &arguments.what else {
+    let What::Rounds { only, struck, calm, partitions, java, times, binary } = &arguments.what
+    else {
         return Ok(false);
     };
     let faults = if only.is_empty() { rounds::Fault::ALL } else { only.as_slice() };
@@ -207,6 +211,7 @@ fn play_rounds(arguments: &Arguments, recipe: &Recipe, folder: &Path) -> Result<
         calm: Duration::from_millis(*calm),
         struck: Duration::from_millis(*struck),
         partitions: *partitions,
+        java: *java,
     };
     let faults = faults.repeat(*times);
     // A fourth node only where one is to take another's place.

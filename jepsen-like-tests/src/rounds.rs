@@ -11,11 +11,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::java_load;
 use crate::stopwatch::{Stopwatch, retry, wall_milliseconds};
 use crate::trio::Trio;
-use crate::wire::{Cluster, Connection, Placed, batch};
+use crate::wire::{Cluster, Connection, Fetched, Placed, batch};
 
 const TOPIC: &str = "rounds";
+/// That of the Java producer.
+const JAVA_TOPIC: &str = "java";
 /// What we do by default.
 const CONFIGS: [(&str, &str); 1] = [("min.insync.replicas", "2")];
 const RECORDS_PER_BATCH: usize = 5;
@@ -77,6 +80,29 @@ pub struct Size {
     /// Of being down, or stopped.
     pub struck: Duration,
     pub partitions: i32,
+    /// Kafka's own idempotent producer writes as well.
+    pub java: bool,
+}
+
+impl Size {
+    const fn topics(&self) -> &'static [&'static str] {
+        if self.java { &[TOPIC, JAVA_TOPIC] } else { &[TOPIC] }
+    }
+}
+
+/// What the rounds on one cluster have come to so far.
+#[derive(Debug, Default)]
+struct Course {
+    /// Of batches; no two have the same.
+    ids: AtomicU64,
+    all: BTreeMap<i32, Vec<Acknowledged>>,
+    java: java_load::Acknowledged,
+    /// Rounds begun.
+    begun: usize,
+    /// Nodes that never come back.
+    gone: Vec<i32>,
+    /// Nodes whose disk was emptied: the next one is another's.
+    wiped: Vec<i32>,
 }
 
 /// An acknowledged batch of a writer, which has one partition to itself and one batch under way.
@@ -146,18 +172,17 @@ pub fn run(
     let created = retry(Duration::from_secs(30), || {
         trio.addresses().into_iter().find_map(|address| {
             let mut connection = Connection::brief(address).ok()?;
-            connection.create_replicated(TOPIC, size.partitions, 3, &CONFIGS).ok()
+            let create = |topic| connection.create_replicated(topic, size.partitions, 3, &CONFIGS);
+            size.topics().iter().copied().try_for_each(create).ok()
         })
     });
-    if created.is_none() || whole(trio, size.partitions, &[]).is_none() {
+    if created.is_none() || whole(trio, size, &[]).is_none() {
         report.violations.push(format!("no cluster came to be\n{}", trio.last_words()));
         return Ok(report);
     }
-    let ids = AtomicU64::new(1);
-    let mut all = BTreeMap::new();
-    let mut gone = Vec::new();
+    let mut course = Course { ids: AtomicU64::new(1), ..Course::default() };
     for fault in faults {
-        let round = play(trio, *fault, size, &ids, &mut all, &mut gone)?;
+        let round = play(trio, *fault, size, &mut course)?;
         if round.whole_after.is_none() {
             let seen = trio.describe(TOPIC);
             let sentence = format!("{fault:?}: not whole within {WHOLE_WITHIN:?}: {seen:?}");
@@ -166,7 +191,13 @@ pub fn run(
         if round.next_after.is_none() {
             report.violations.push(format!("{fault:?}: nothing was acknowledged afterwards"));
         }
-        report.violations.extend(verify(trio, &all).into_iter().map(|v| format!("{fault:?}: {v}")));
+        let mut wrong = verify(trio, &course.all);
+        if size.java {
+            wrong.extend(verify_java(trio, size.partitions, &course.java));
+        }
+        // The nodes run, and a copy may be a moment behind another.
+        wrong.extend(compare(trio, &course.gone, false)?);
+        report.violations.extend(wrong.into_iter().map(|v| format!("{fault:?}: {v}")));
         let (next, whole) = (round.next_after, round.whole_after);
         progress(&format!("{fault:?}: next {next:?}, whole {whole:?}"));
         report.rounds.push(round);
@@ -179,18 +210,19 @@ pub fn run(
         progress(&trio.last_words());
     }
     report.violations.extend(stopped);
-    report.violations.extend(compare(trio, &gone)?);
+    report.violations.extend(compare(trio, &course.gone, true)?);
+    if size.java {
+        let java_load::Acknowledged { count, given_up, .. } = &course.java;
+        progress(&format!("the Java producer: {count} records acknowledged, {given_up} given up"));
+    }
     Ok(report)
 }
 
-fn play(
-    trio: &mut Trio,
-    fault: Fault,
-    size: Size,
-    ids: &AtomicU64,
-    all: &mut BTreeMap<i32, Vec<Acknowledged>>,
-    gone: &mut Vec<i32>,
-) -> io::Result<Round> {
+fn play(trio: &mut Trio, fault: Fault, size: Size, course: &mut Course) -> io::Result<Round> {
+    course.begun += 1;
+    let java = if size.java { Some(trio.java(JAVA_TOPIC, course.begun)?) } else { None };
+    let Course { ids, gone, wiped, .. } = &mut *course;
+    let ids = &*ids;
     let (stop, fresh, watch) = (AtomicBool::new(false), Mutex::new(Vec::new()), Stopwatch::start());
     let addresses = trio.addresses();
     let mut struck_at = Duration::ZERO;
@@ -205,16 +237,18 @@ fn play(
         }
         let outcome = (|| {
             std::thread::sleep(size.calm);
-            let wiped;
-            (struck_at, wiped) = strike(trio, fault, size, gone, watch)?;
-            whole_after = whole(trio, size.partitions, gone);
-            wiped.map_or(Ok(()), |id| trio.vote_anew(id))?;
+            struck_at = strike(trio, fault, size, gone, wiped, watch)?;
+            whole_after = whole(trio, size, gone);
+            if fault == Fault::Wipe {
+                trio.all_vote()?;
+            }
             std::thread::sleep(size.calm);
             io::Result::Ok(())
         })();
         stop.store(true, Ordering::Relaxed);
         outcome
     })?;
+    java.map_or(Ok(()), |java| java.stop(&mut course.java))?;
     let mut round = Round { fault, acknowledged: 0, next_after: None, whole_after };
     for (partition, mine) in fresh.into_inner().expect("no writer panics") {
         round.acknowledged += mine.len();
@@ -223,7 +257,7 @@ fn play(
             let later = mine.iter().map(|one| one.at).find(|at| *at > struck_at + GRACE);
             round.next_after = later.map(|at| at - struck_at);
         }
-        all.entry(partition).or_default().extend(mine);
+        course.all.entry(partition).or_default().extend(mine);
     }
     Ok(round)
 }
@@ -231,30 +265,36 @@ fn play(
 /// Answers that were on their way already.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// Strikes, waits, and ends the fault. Says when it struck, and whose disk was emptied.
+/// Strikes, waits, and ends the fault. Says when it struck.
 fn strike(
     trio: &mut Trio,
     fault: Fault,
     size: Size,
     gone: &mut Vec<i32>,
+    wiped: &mut Vec<i32>,
     watch: Stopwatch,
-) -> io::Result<(Duration, Option<i32>)> {
+) -> io::Result<Duration> {
     let seen = trio.describe(TOPIC).unwrap_or_default();
     let leader = seen.partitions.first().map_or(1, |partition| partition.leader.max(1));
-    let follower = trio.ids().into_iter().find(|id| *id != leader && !gone.contains(id));
+    let followers: Vec<i32> =
+        trio.ids().into_iter().filter(|id| *id != leader && !gone.contains(id)).collect();
+    let follower = followers.first().copied();
     let struck: Vec<i32> = match fault {
         Fault::Leader | Fault::Pause | Fault::Cut | Fault::Mute | Fault::Replace => vec![leader],
         Fault::Controller => vec![seen.controller.max(1)],
         Fault::Two if seen.controller != leader => vec![leader, seen.controller.max(1)],
         Fault::Two => [Some(leader), follower].into_iter().flatten().collect(),
         Fault::All => trio.ids().into_iter().filter(|id| !gone.contains(id)).collect(),
-        Fault::Wipe => follower.into_iter().collect(),
+        Fault::Wipe => {
+            let other = followers.iter().copied().find(|id| !wiped.contains(id));
+            other.or(follower).into_iter().collect()
+        }
     };
     if fault == Fault::Pause {
         trio.signal(leader, "-STOP")?;
         let at = watch.elapsed();
         std::thread::sleep(size.struck);
-        return trio.signal(leader, "-CONT").map(|()| (at, None));
+        return trio.signal(leader, "-CONT").map(|()| at);
     }
     if let (true, Some(network)) = (fault.wants_network(), trio.network()) {
         let others: Vec<i32> = trio.ids().into_iter().filter(|id| *id != leader).collect();
@@ -266,7 +306,7 @@ fn strike(
         let at = watch.elapsed();
         std::thread::sleep(size.struck);
         ways.iter().try_for_each(|(from, to)| network.heal(*from, *to))?;
-        return Ok((at, None));
+        return Ok(at);
     }
     for id in &struck {
         trio.kill(*id)?;
@@ -274,25 +314,26 @@ fn strike(
     let at = watch.elapsed();
     if fault == Fault::Replace {
         gone.extend(struck);
-        return Ok((at, None));
+        return Ok(at);
     }
     std::thread::sleep(size.struck);
     for id in &struck {
         if fault == Fault::Wipe {
             trio.wipe(*id)?;
+            wiped.push(*id);
         }
         trio.start(*id)?;
     }
-    Ok((at, struck.into_iter().next().filter(|_| fault == Fault::Wipe)))
+    Ok(at)
 }
 
 /// Waits until every partition is led, and in sync on three nodes that are not gone, and stays so:
 /// a cluster that has not noticed yet looks whole too. Says when that began.
-fn whole(trio: &Trio, partitions: i32, gone: &[i32]) -> Option<Duration> {
+fn whole(trio: &Trio, size: Size, gone: &[i32]) -> Option<Duration> {
     let watch = Stopwatch::start();
     let mut since = None;
     retry(WHOLE_WITHIN, || {
-        if is_whole(trio, partitions, gone).is_none() {
+        if is_whole(trio, size, gone).is_none() {
             since = None;
             return None;
         }
@@ -301,15 +342,18 @@ fn whole(trio: &Trio, partitions: i32, gone: &[i32]) -> Option<Duration> {
     })
 }
 
-fn is_whole(trio: &Trio, partitions: i32, gone: &[i32]) -> Option<()> {
+fn is_whole(trio: &Trio, size: Size, gone: &[i32]) -> Option<()> {
     std::thread::sleep(Duration::from_millis(20));
-    let seen = trio.describe(TOPIC)?;
     let is_well = |partition: &Placed| {
         let here = partition.in_sync.iter().filter(|id| !gone.contains(id)).count();
         partition.leader >= 0 && here == 3
     };
-    let count = usize::try_from(partitions).ok()?;
-    (seen.partitions.len() == count && seen.partitions.iter().all(is_well)).then_some(())
+    let count = usize::try_from(size.partitions).ok()?;
+    let is_whole = |topic: &str| {
+        let seen = trio.describe(topic).unwrap_or_default();
+        seen.partitions.len() == count && seen.partitions.iter().all(is_well)
+    };
+    size.topics().iter().all(|topic| is_whole(topic)).then_some(())
 }
 
 /// One batch after the other, each sent once: what has no answer is not sent again, so that
@@ -330,7 +374,8 @@ fn write(
             let mut addresses = addresses.to_vec();
             let places = addresses.len();
             addresses.rotate_left(turn % places);
-            link = leader_of(&addresses, partition).and_then(|at| Connection::brief(at).ok());
+            link =
+                leader_of(&addresses, TOPIC, partition).and_then(|at| Connection::brief(at).ok());
             if link.is_none() {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -351,9 +396,9 @@ fn write(
     acknowledged
 }
 
-fn leader_of(addresses: &[SocketAddr], partition: i32) -> Option<SocketAddr> {
+fn leader_of(addresses: &[SocketAddr], topic: &str, partition: i32) -> Option<SocketAddr> {
     addresses.iter().find_map(|address| {
-        let seen: Cluster = Connection::brief(*address).ok()?.describe(TOPIC).ok()?;
+        let seen: Cluster = Connection::brief(*address).ok()?.describe(topic).ok()?;
         let placed = seen.partitions.iter().find(|placed| placed.index == partition)?;
         seen.addresses.get(&placed.leader).copied()
     })
@@ -377,7 +422,7 @@ fn verify(trio: &Trio, all: &BTreeMap<i32, Vec<Acknowledged>>) -> Vec<String> {
     let mut violations = Vec::new();
     for (partition, acknowledged) in all {
         let found = retry(Duration::from_secs(20), || {
-            let address = leader_of(&trio.addresses(), *partition)?;
+            let address = leader_of(&trio.addresses(), TOPIC, *partition)?;
             read(address, *partition).ok()
         });
         let Some(found) = found else {
@@ -412,24 +457,42 @@ fn verify(trio: &Trio, all: &BTreeMap<i32, Vec<Acknowledged>>) -> Vec<String> {
     violations
 }
 
+fn verify_java(trio: &Trio, partitions: i32, java: &java_load::Acknowledged) -> Vec<String> {
+    let of_partition = |partition| {
+        let found = retry(Duration::from_secs(20), || {
+            let address = leader_of(&trio.addresses(), JAVA_TOPIC, partition)?;
+            read_all(address, JAVA_TOPIC, partition).ok()
+        });
+        match found {
+            Some(found) => java.verify(JAVA_TOPIC, partition, &found),
+            None => vec![format!("{JAVA_TOPIC}-{partition} cannot be read")],
+        }
+    };
+    (0..partitions).flat_map(of_partition).collect()
+}
+
 fn read(address: SocketAddr, partition: i32) -> io::Result<BTreeMap<i64, (u64, u64)>> {
+    let found = read_all(address, TOPIC, partition)?;
+    let parsed = found.into_iter().map(|found| (found.offset, parse(&found.value)));
+    Ok(parsed.map(|(offset, found)| (offset, found.unwrap_or_default())).collect())
+}
+
+fn read_all(address: SocketAddr, topic: &str, partition: i32) -> io::Result<Vec<Fetched>> {
     let mut connection = Connection::open(address)?;
-    let end = connection.list_offset(TOPIC, partition, -1)?;
-    let (mut next, mut found) = (0, BTreeMap::new());
+    let end = connection.list_offset(topic, partition, -1)?;
+    let (mut next, mut found) = (0, Vec::new());
     while next < end {
-        let records = connection.fetch(TOPIC, partition, next)?;
+        let records = connection.fetch(topic, partition, next)?;
         let last = records.last().ok_or_else(|| io::Error::other("nothing comes"))?;
         next = last.offset + 1;
-        for record in &records {
-            let parsed = parse(&record.value).unwrap_or_default();
-            found.insert(record.offset, parsed);
-        }
+        found.extend(records);
     }
     Ok(found)
 }
 
-/// The logs of all nodes that were there to the end.
-fn compare(trio: &Trio, gone: &[i32]) -> io::Result<Vec<String>> {
+/// The logs of all nodes that are there. Of nodes that have stopped in good order they are of one
+/// length.
+fn compare(trio: &Trio, gone: &[i32], are_stopped: bool) -> io::Result<Vec<String>> {
     let ids = trio.ids().into_iter().filter(|id| !gone.contains(id));
     let directories: Vec<_> = ids.map(|id| trio.data(id).to_owned()).collect();
     let Some(binary) = trio.binary() else { return Ok(Vec::new()) };
@@ -441,10 +504,11 @@ fn compare(trio: &Trio, gone: &[i32]) -> io::Result<Vec<String>> {
     }
     let report: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     let compared = report["compared"].as_array().cloned().unwrap_or_default();
-    let mut logs = compared.iter().filter(|log| log["topic"] == TOPIC).peekable();
+    let is_ours = |topic: &serde_json::Value| topic == TOPIC || topic == JAVA_TOPIC;
+    let mut logs = compared.iter().filter(|log| is_ours(&log["topic"])).peekable();
     if logs.peek().is_none() {
         return Ok(vec!["no log has copies to compare".to_owned()]);
     }
-    let short = logs.filter(|log| log["ahead"] != 0 || log["copies"] != 3);
+    let short = logs.filter(|log| are_stopped && (log["ahead"] != 0 || log["copies"] != 3));
     Ok(short.map(|log| format!("the copies are not of one length: {log}")).collect())
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::java_load::JavaLoad;
 use crate::namespaces::{self, Namespaces};
 use crate::process::{Kind, free_address};
 use crate::stopwatch::retry;
@@ -269,29 +270,34 @@ impl Trio {
         fs::remove_dir_all(self.data(id))
     }
 
-    /// A voter is known by its directory: with another one, the node is made a voter again.
+    /// A voter is known by its directory: with another one, it gets its vote back by itself.
+    /// Returns once all voters vote and are heard of.
     ///
     /// # Errors
-    /// If it is not.
-    pub fn vote_anew(&self, id: i32) -> io::Result<()> {
-        let Some(binary) =
-            self.binary().filter(|_| self.members.keys().take(VOTERS).any(|v| *v == id))
-        else {
-            return Ok(());
-        };
+    /// If that does not come to be.
+    pub fn all_vote(&self) -> io::Result<()> {
+        let Some(binary) = self.binary() else { return Ok(()) };
         let bootstrap: Vec<String> = self.addresses().iter().map(ToString::to_string).collect();
-        for change in ["--remove", "--add"] {
-            let mut said = String::new();
-            let changed = retry(Duration::from_secs(20), || {
-                let mut command = Command::new(binary);
-                command.args(["--bootstrap", &bootstrap.join(","), "cluster", "quorum", "--yes"]);
-                let output = command.args([change, &id.to_string()]).output().ok()?;
-                said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                output.status.success().then_some(())
-            });
-            changed.ok_or_else(|| io::Error::other(format!("{change} {id}: {said}")))?;
-        }
-        Ok(())
+        let mut said = String::new();
+        let voting = retry(Duration::from_secs(20), || {
+            let mut command = Command::new(binary);
+            command.args(["--bootstrap", &bootstrap.join(","), "--json", "cluster", "quorum"]);
+            let output = command.output().ok()?;
+            said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+            let quorum: serde_json::Value = serde_json::from_str(&said).ok()?;
+            let voters = quorum["voters"].as_array()?;
+            let heard = voters.iter().filter(|voter| voter["heard"] == true).count();
+            (voters.len() == VOTERS && heard == VOTERS).then_some(())
+        });
+        voting.ok_or_else(|| io::Error::other(format!("not all vote: {said}")))
+    }
+
+    /// Kafka's own producer, which writes to `topic` from now on.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn java(&self, topic: &str, run: usize) -> io::Result<JavaLoad> {
+        JavaLoad::start(&self.root, &self.folder, &self.addresses(), topic, run)
     }
 
     /// SIGTERM to all, then waits for their orderly end. Says who ended badly.
