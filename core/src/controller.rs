@@ -36,6 +36,9 @@ use crate::rng::Rng;
 use crate::time::{Instant, Now, Timestamp};
 use crate::{mutant, reached};
 
+/// What a record takes in a batch beside its own bytes, at most.
+const AROUND_RECORD_BYTES: usize = 32;
+
 /// The controller of a cluster.
 #[derive(Clone, Debug)]
 pub struct Controller {
@@ -254,7 +257,13 @@ impl Controller {
             effects.push(Effect::Reply { request, outcome: Outcome::Refused(problem) });
             return;
         }
-        let outcome = self.decide(now, input);
+        let before = self.queue.len();
+        let mut outcome = self.decide(now, input);
+        if let Err(problem) = self.check_size(before) {
+            reached!("decision-too-large");
+            self.take_back(now, before);
+            outcome = Outcome::Refused(problem);
+        }
         // zoo B29: what is decided is told before it is true.
         let exposed = mutant!("uncommitted-image-exposed");
         if self.decided_count == self.committed_count || exposed {
@@ -263,6 +272,37 @@ impl Controller {
             // Even a refusal may rest on what is not committed yet.
             self.answers.push_back((self.decided_count, request, outcome));
         }
+    }
+
+    /// Whether what was decided behind the first `before` records fits into entries of the log:
+    /// what it can never take must not be tried for ever.
+    fn check_size(&self, before: usize) -> Result<(), Problem> {
+        let mut bytes = 0;
+        for decided in self.queue.iter().skip(before) {
+            bytes += decided.bytes.len() + AROUND_RECORD_BYTES;
+            if bytes > self.limits.decision_bytes_max {
+                let message = format!(
+                    "this is too much for one decision of the metadata, which has at most {} \
+                     bytes: ask for less at once, such as fewer partitions",
+                    self.limits.decision_bytes_max
+                );
+                return Err(Problem::new(ProblemKind::InvalidRequest, message));
+            }
+            bytes = if decided.ends { 0 } else { bytes };
+        }
+        Ok(())
+    }
+
+    /// What was decided behind the first `before` records is not.
+    fn take_back(&mut self, now: Instant, before: usize) {
+        self.decided_count -= (self.queue.len() - before) as u64;
+        self.queue.truncate(before);
+        self.decided = self.committed.clone();
+        for waiting in &self.queue {
+            self.decided.apply(&waiting.record);
+        }
+        self.moves = Moves::default();
+        self.resume(now);
     }
 
     fn admit(&self) -> Result<(), Problem> {
@@ -360,7 +400,8 @@ impl Controller {
         let mut queue = self.queue.make_contiguous() as &[Decided];
         while let Some(end) = queue.iter().position(|decided| decided.ends) {
             let (together, rest) = queue.split_at(end + 1);
-            let bytes = together.iter().map(|decided| decided.bytes.len()).sum::<usize>();
+            let bytes = |decided: &Decided| decided.bytes.len() + AROUND_RECORD_BYTES;
+            let bytes = together.iter().map(bytes).sum::<usize>();
             if !builder.is_empty() && builder.bytes() + bytes > self.limits.append_bytes_max {
                 reached!("decisions-split");
                 break;

@@ -21,6 +21,7 @@ mod read;
 pub mod recovered;
 mod replication;
 mod snapshot;
+pub mod votes;
 
 use std::collections::BTreeSet;
 

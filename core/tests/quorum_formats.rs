@@ -16,7 +16,8 @@ fn member(node: i32) -> Member {
 }
 
 fn configuration() -> Configuration {
-    Configuration { cluster: ClusterId([9; 16]), voters: BTreeSet::from([member(1), member(2)]) }
+    let voters = BTreeSet::from([member(1), member(2)]);
+    Configuration { cluster: ClusterId([9; 16]), voters, ..Configuration::default() }
 }
 
 fn entries() -> Vec<Entry> {

@@ -60,7 +60,7 @@ impl Voter {
 
     fn configuration(&mut self) -> Configuration {
         let voters = (0..3).map(|_| self.member()).collect();
-        Configuration { cluster: ClusterId([1; 16]), voters }
+        Configuration { cluster: ClusterId([1; 16]), voters, ..Configuration::default() }
     }
 
     fn snapshot(&mut self, position: Position) -> Snapshot {

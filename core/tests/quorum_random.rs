@@ -99,6 +99,7 @@ struct Weather {
     crashes: u64,
     wipes: u64,
     changes: u64,
+    restores: u64,
     cuts: u64,
     transfers: u64,
     /// How long a step lasts at most, in microseconds.
@@ -117,6 +118,7 @@ impl Weather {
             changes: some(30),
             cuts: some(12),
             transfers: some(8),
+            restores: some(40),
             slowness: 0,
         }
         .with_slowness(rng)
@@ -198,7 +200,7 @@ impl Walk {
 
     fn disturb(&mut self) {
         let world = &mut self.world;
-        let Weather { crashes, wipes, changes, cuts, transfers, .. } = self.weather;
+        let Weather { crashes, wipes, changes, restores, cuts, transfers, .. } = self.weather;
         let id = world.any_node();
         match world.rng.below(1000) {
             chance if chance < crashes => world.crash(id),
@@ -213,6 +215,10 @@ impl Walk {
             chance if (100..100 + changes).contains(&chance) => {
                 let id = self.someone();
                 self.world.change(id);
+            }
+            chance if (150..150 + restores).contains(&chance) => {
+                let id = self.someone();
+                self.world.restore_votes(id);
             }
             chance if (200..200 + cuts).contains(&chance) => self.cut(id),
             chance if (300..300 + transfers).contains(&chance) => {
@@ -321,7 +327,21 @@ impl Walk {
                 self.world.shadow.configuration().is_some_and(|all| all.is_voter(node.member));
             assert!(!is_voter || node.app.applied == end, "{quorum} is left behind {end}");
         }
+        self.give_votes_back();
         true
+    }
+
+    /// Whoever lost its disk votes again in the end.
+    fn give_votes_back(&mut self) {
+        for _ in 0..20 {
+            let Some((leader, _)) = self.world.leading() else { break };
+            if !self.world.restore_votes(leader) {
+                break;
+            }
+            self.quiet(1);
+        }
+        let missing = self.world.missing_vote();
+        assert_eq!(missing, None, "no vote:{}", self.world.status());
     }
 
     /// A failed write: whoever waits is refused, and nothing is done any more.

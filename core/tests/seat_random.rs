@@ -20,6 +20,7 @@ use quorate_core::quorum::interface::{
     Term,
 };
 use quorate_core::rng::{Ratio, Rng};
+use quorate_core::shard::Shard;
 use quorate_core::shard::interface::{Effect, Input, Outcome};
 use seats::Seats;
 
@@ -509,6 +510,32 @@ impl Walk {
         for (topic, name) in &self.created {
             let is_there = image.topic(*topic).is_some();
             assert!(is_there || self.condemned.contains(name), "{name} is lost");
+        }
+        self.lose_a_disk(leader);
+    }
+
+    /// A voter loses its disk, and votes with another one before long.
+    fn lose_a_disk(&mut self, leader: NodeId) {
+        let seat = self.seats.nodes[&leader].shard.as_ref().and_then(Shard::seat);
+        let voters = seat.and_then(|seat| seat.quorum().configuration()).expect("a cluster");
+        let others = voters.voters.iter().map(|voter| voter.node).filter(|node| *node != leader);
+        let others = others.collect::<Vec<_>>();
+        let [lost, _, ..] = others[..] else { return };
+        self.crash(lost);
+        self.seats.wipe(lost);
+        self.start(lost);
+        self.quiet(Duration::from_secs(3));
+        let member = self.seats.nodes[&lost].member;
+        let mut register = self.register(leader);
+        if let controller::Input::RegisterNode(register) = &mut register {
+            (register.node, register.directory.0) = (lost, member.directory.0);
+        }
+        self.step(leader, Input::Controller(register));
+        self.quiet(Duration::from_secs(3));
+        for (id, node) in &self.seats.nodes {
+            let seat = node.shard.as_ref().and_then(Shard::seat).expect("all are up");
+            let votes = seat.quorum().configuration().is_some_and(|all| all.is_voter(member));
+            assert!(votes, "{member} has no vote, says n{id}");
         }
     }
 

@@ -180,6 +180,10 @@ settings! {
             Duration::from_millis(5), 30 * SECOND;
         /// When the metadata log has grown by so much, a snapshot takes its place.
         snapshot_bytes: u64 = 4 << 20, within 1024, 1 << 30;
+        /// Whether a voter that lost its disk votes again with another one, once it is registered
+        /// with that and has the metadata. Otherwise a human says so (`cluster quorum --remove`,
+        /// `--add`). The same on all nodes.
+        restore_votes: bool = true;
     }
 
     /// What the links to other nodes cost.

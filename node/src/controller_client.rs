@@ -7,6 +7,8 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use quorate_core::controller::interface::{Input, Outcome, Problem, ProblemKind};
 use quorate_core::id::{NodeId, RequestId};
+use quorate_core::quorum::interface as quorum;
+use quorate_core::quorum::interface::{Question, Refusal};
 use quorate_core::shard::interface::{Input as ShardInput, Outcome as ShardOutcome};
 use quorate_core::time::Instant;
 use quorate_net::clock::Clock;
@@ -99,6 +101,65 @@ impl ControllerClient {
             self.pause(next).await?;
             wait = (wait * 2).min(AGAIN_MAX);
         }
+    }
+
+    /// Asks whoever leads the quorum, until there is an answer, or until `until`; once at least.
+    /// A change that may have been made is not asked for again (`Refusal::Unknown`).
+    ///
+    /// # Errors
+    ///
+    /// This node stops.
+    pub(crate) async fn ask_quorum(
+        &self,
+        until: Instant,
+        question: Question,
+    ) -> Result<quorum::Outcome, Stopped> {
+        let mut wait = AGAIN_MIN;
+        loop {
+            match self.ask_quorum_once(until, question).await? {
+                Ok(quorum::Outcome::Refused(Refusal::NotLeader { .. }))
+                | Err(NoAnswer::NotAsked) => {}
+                Ok(outcome) => return Ok(outcome),
+                Err(NoAnswer::Unknown) if question == Question::Describe => {}
+                Err(NoAnswer::Unknown) => return Ok(quorum::Outcome::Refused(Refusal::Unknown)),
+            }
+            let next = self.clock.now().monotonic + wait;
+            if next > until {
+                let leader = self.quorum.state().leader(self.node);
+                return Ok(quorum::Outcome::Refused(Refusal::NotLeader { leader }));
+            }
+            self.pause(next).await?;
+            wait = (wait * 2).min(AGAIN_MAX);
+        }
+    }
+
+    async fn ask_quorum_once(
+        &self,
+        until: Instant,
+        question: Question,
+    ) -> Result<Result<quorum::Outcome, NoAnswer>, Stopped> {
+        let Some(leader) = self.quorum.state().leader(self.node) else {
+            return Ok(Err(NoAnswer::NotAsked));
+        };
+        let answered = async {
+            if leader != self.node {
+                return Ok(self.peers.ask_quorum(leader, question).await);
+            }
+            let input = |request| ShardInput::Quorum(question.input(request));
+            match self.here.ask(Withdrawal::Never, input).await?.await? {
+                ShardOutcome::Quorum(outcome) => Ok(Ok(outcome)),
+                other => unreachable!("the quorum answers as itself, not with {other:?}"),
+            }
+        };
+        let ends = until.max(self.clock.now().monotonic + AGAIN_MAX);
+        let answer = match select(Box::pin(answered), self.clock.sleep_until(ends)).await {
+            Either::Left((answer, _)) => answer?,
+            Either::Right(_) => Err(NoAnswer::Unknown),
+        };
+        Ok(answer.and_then(|outcome| {
+            let is_answer = question.is_answered_by(&outcome);
+            is_answer.then_some(outcome).ok_or(NoAnswer::Unknown)
+        }))
     }
 
     /// Until `next`, or until somebody else leads.

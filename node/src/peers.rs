@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use quorate_core::controller::interface::{Input, Outcome};
 use quorate_core::id::{DirectoryId, NodeEpoch, NodeId, PartitionId};
 use quorate_core::partition::interface::Message;
+use quorate_core::quorum::interface::Question;
 use quorate_core::shard::interface::Input as ShardInput;
 use quorate_core::{metadata, quorum};
 use quorate_net::peer;
@@ -22,7 +23,7 @@ use quorate_net::transport::Listener;
 use tokio::sync::Notify;
 
 use self::calls::Calls;
-use self::frames::{QUORUM, REPLICAS, REPLY, REQUEST, Reply};
+use self::frames::{QUESTION, QUORUM, REPLICAS, REPLY, REQUEST, Reply};
 pub use self::links::LinkStatus;
 use self::links::Links;
 use crate::catalog::Catalog;
@@ -181,17 +182,38 @@ impl Peers {
     /// Asks the controller on node `to`. Waits until there is an answer, or surely none: callers
     /// set a deadline.
     pub(crate) async fn ask(&self, to: NodeId, input: &Input) -> Result<Outcome, NoAnswer> {
+        match self.call(to, REQUEST, |id| frames::request(id, input)).await? {
+            Reply::Outcome(outcome) => Ok(outcome),
+            Reply::NotHere => Err(NoAnswer::NotAsked),
+            Reply::Quorum(_) => Err(NoAnswer::Unknown),
+        }
+    }
+
+    /// Asks the member of the quorum on node `to`, as `ask` does the controller.
+    pub(crate) async fn ask_quorum(
+        &self,
+        to: NodeId,
+        question: Question,
+    ) -> Result<quorum::interface::Outcome, NoAnswer> {
+        match self.call(to, QUESTION, |id| frames::question(id, question)).await? {
+            Reply::Quorum(outcome) => Ok(outcome),
+            Reply::NotHere => Err(NoAnswer::NotAsked),
+            Reply::Outcome(_) => Err(NoAnswer::Unknown),
+        }
+    }
+
+    async fn call(
+        &self,
+        to: NodeId,
+        kind: u8,
+        parts: impl FnOnce(u64) -> frames::Parts,
+    ) -> Result<Reply, NoAnswer> {
         let shared = self.shared.get().ok_or(NoAnswer::NotAsked)?;
         let call = shared.calls.begin(to, shared.requests_max).ok_or(NoAnswer::NotAsked)?;
-        let parts = frames::request(call.id, input);
-        if !self.links.send(to, Channel::Control, REQUEST, &parts) {
+        if !self.links.send(to, Channel::Control, kind, &parts(call.id)) {
             return Err(NoAnswer::NotAsked);
         }
-        match call.answered().await {
-            Some(Reply::Outcome(outcome)) => Ok(outcome),
-            Some(Reply::NotHere) => Err(NoAnswer::NotAsked),
-            None => Err(NoAnswer::Unknown),
-        }
+        call.answered().await.ok_or(NoAnswer::Unknown)
     }
 
     /// How the links stand.

@@ -4,6 +4,10 @@
 mod data;
 #[path = "cluster/founding.rs"]
 mod founding;
+#[path = "cluster/quorum.rs"]
+mod quorum;
+#[path = "cluster/racks.rs"]
+mod racks;
 #[path = "cluster/serving.rs"]
 mod serving;
 #[path = "cluster/strangers.rs"]

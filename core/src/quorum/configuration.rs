@@ -4,15 +4,44 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::identity::{ClusterId, Member};
+use super::identity::{ClusterId, DirectoryId, Member};
 use crate::id::NodeId;
 
 /// The voters of a cluster. It counts from the moment it stands in a node's log, committed or
 /// not, and the one before it counts again if that entry is cut. Raft §6.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
 pub struct Configuration {
     pub cluster: ClusterId,
     pub voters: BTreeSet<Member>,
+    /// Nodes whose disk was lost, and with it their vote: they get one again once they follow with
+    /// another disk. They are no voters, and count in no majority.
+    pub kept: BTreeSet<NodeId>,
+}
+
+/// As it stands in the log. A kept vote is a voter without a directory: a build that knows nothing
+/// of kept votes waits for one voter more than it must, which is safe.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    cluster: ClusterId,
+    voters: BTreeSet<Member>,
+}
+
+const NO_DIRECTORY: DirectoryId = DirectoryId([0; 16]);
+
+impl From<Written> for Configuration {
+    fn from(Written { cluster, mut voters }: Written) -> Self {
+        let is_kept = |voter: &Member| voter.directory == NO_DIRECTORY;
+        let kept = voters.extract_if(.., is_kept).map(|voter| voter.node).collect();
+        Self { cluster, voters, kept }
+    }
+}
+
+impl From<Configuration> for Written {
+    fn from(Configuration { cluster, mut voters, kept }: Configuration) -> Self {
+        voters.extend(kept.into_iter().map(|node| Member { node, directory: NO_DIRECTORY }));
+        Self { cluster, voters }
+    }
 }
 
 impl Configuration {
@@ -50,7 +79,6 @@ impl Configuration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quorum::identity::DirectoryId;
     use crate::rng::Rng;
 
     fn configuration(voters: i32) -> Configuration {

@@ -105,7 +105,8 @@ impl Quorum {
         cluster.0.iter_mut().zip(self.setup.me.directory.0).for_each(|(byte, own)| *byte ^= own);
         // Before all elections, and the same for all: whoever wins the first one has it. It is
         // written first, since a cluster of which nobody knows the voters could never begin.
-        let payload = Payload::Configuration(Configuration { cluster, voters });
+        let payload =
+            Payload::Configuration(Configuration { cluster, voters, ..Configuration::default() });
         self.append(vec![Entry { index: Index(1), term: Term::ZERO, payload }], effects);
         self.persist_hard_state(HardState { cluster: Some(cluster), ..self.hard }, effects);
         self.on_election_timeout(now, effects);

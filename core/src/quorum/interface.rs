@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 pub use super::configuration::Configuration;
 pub use super::identity::{ClusterId, DirectoryId, Index, Member, Position, Term};
@@ -95,11 +96,40 @@ impl Input {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
     /// It follows the log already, and lacks little.
     AddVoter(Member),
     RemoveVoter(Member),
+    /// Its disk is lost: it votes no more, and its node's vote is kept for another disk of that
+    /// node. Whoever is added or removed by hand loses the vote that was kept.
+    KeepVote(Member),
+}
+
+/// What any node may ask of the one that leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Question {
+    Describe,
+    Change(Change),
+}
+
+impl Question {
+    pub const fn input(self, request: RequestId) -> Input {
+        match self {
+            Self::Describe => Input::Describe { request },
+            Self::Change(change) => Input::Change { request, change },
+        }
+    }
+
+    /// Whether `outcome` is an answer to this at all: what another node says may be anything.
+    pub const fn is_answered_by(self, outcome: &Outcome) -> bool {
+        matches!(
+            (self, outcome),
+            (_, Outcome::Refused(_))
+                | (Self::Describe, Outcome::Described(_))
+                | (Self::Change(_), Outcome::Committed { .. })
+        )
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +177,7 @@ pub enum Role {
     Following { term: Term, leader: Option<NodeId> },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// The proposal or the change is committed. `Effect::Committed` with the entry came before.
     Committed {
@@ -164,7 +194,7 @@ pub enum Outcome {
 }
 
 /// Why not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
     /// Nothing was written. `leader`, if known, is whom to ask.
     NotLeader {
@@ -206,7 +236,7 @@ pub enum HaltReason {
 }
 
 /// What an operator sees of the quorum from one node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     pub me: Member,
     pub term: Term,
@@ -223,7 +253,7 @@ pub struct Status {
     pub founding: Option<Founding>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaStatus {
     pub member: Member,
     pub is_voter: bool,
@@ -234,7 +264,7 @@ pub struct ReplicaStatus {
 }
 
 /// Why there is no cluster yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Founding {
     /// This node founds it, once these have been heard from: the first start needs all voters.
     WaitingFor(BTreeSet<NodeId>),

@@ -37,6 +37,8 @@ pub struct Limits {
     pub chunk_bytes: u64,
     /// A node may become a voter when it lacks no more than so many entries.
     pub catch_up_entries: u64,
+    /// Whether a node that lost its disk gets its vote back by itself (`quorum::votes`).
+    pub restores_votes: bool,
 }
 
 impl Limits {
@@ -90,6 +92,7 @@ impl Default for Limits {
             snapshot_bytes_max: 1 << 30,
             chunk_bytes: 256 << 10,
             catch_up_entries: 100,
+            restores_votes: true,
         }
     }
 }

@@ -39,7 +39,9 @@ impl Entry {
         const AROUND: usize = 32;
         let payload = match &self.payload {
             Payload::Data(data) => data.len(),
-            Payload::Configuration(configuration) => configuration.voters.len() * 20 + 16,
+            Payload::Configuration(configuration) => {
+                (configuration.voters.len() + configuration.kept.len()) * 20 + 16
+            }
             Payload::LeaderChange => 0,
         };
         (payload + AROUND) as u64

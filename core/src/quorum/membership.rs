@@ -31,8 +31,19 @@ impl Quorum {
         }
         let mut configuration = self.configuration().cloned().unwrap_or_default();
         match change {
-            Change::AddVoter(member) => configuration.voters.insert(member),
-            Change::RemoveVoter(member) => configuration.voters.remove(&member),
+            Change::AddVoter(member) => {
+                configuration.kept.remove(&member.node);
+                configuration.voters.insert(member)
+            }
+            Change::RemoveVoter(member) => {
+                configuration.kept.remove(&member.node);
+                configuration.voters.remove(&member)
+            }
+            Change::KeepVote(member) => {
+                reached!("vote-is-kept");
+                configuration.kept.insert(member.node);
+                configuration.voters.remove(&member)
+            }
         };
         // It counts from here on, for this very entry too.
         let index = self.append_as_leader(Payload::Configuration(configuration), effects);
@@ -66,9 +77,15 @@ impl Quorum {
         match change {
             Change::AddVoter(member) if voters.is_voter(member) => Some(Refusal::AlreadyVoter),
             Change::AddVoter(member) => self.why_not_ready(now, leader.progress.get(&member)),
-            Change::RemoveVoter(member) if !voters.is_voter(member) => Some(Refusal::NotVoter),
-            Change::RemoveVoter(_) if voters.voters.len() == 1 => Some(Refusal::LastVoter),
-            Change::RemoveVoter(_) => None,
+            // Nobody waits for a disk of this node any more.
+            Change::RemoveVoter(member) if voters.kept.contains(&member.node) => None,
+            Change::RemoveVoter(member) | Change::KeepVote(member) if !voters.is_voter(member) => {
+                Some(Refusal::NotVoter)
+            }
+            Change::RemoveVoter(_) | Change::KeepVote(_) if voters.voters.len() == 1 => {
+                Some(Refusal::LastVoter)
+            }
+            Change::RemoveVoter(_) | Change::KeepVote(_) => None,
         }
     }
 

@@ -8,16 +8,19 @@ use std::fmt;
 use bytes::Bytes;
 
 use super::interface::{Effect, INTERNAL_REQUESTS, OpenSeat, Outcome};
-use crate::batch::Batch;
+use crate::batch::{Batch, HEADER_BYTES};
 use crate::controller::Controller;
 use crate::controller::interface::{Problem, ProblemKind};
 use crate::id::{LeaderEpoch, PartitionId, RequestId, WriteId};
 use crate::machine::Machine;
-use crate::metadata::{Image, payload};
+use crate::metadata::{Duty, Image, payload};
 use crate::own_log::{self, AppendId};
 use crate::partition::interface::{Flush, HaltReason, Refusal as LogRefusal};
 use crate::quorum::Quorum;
-use crate::quorum::interface::{ClusterId, Entry, Index, Payload, Refusal, Role, Snapshot, Term};
+use crate::quorum::interface::{
+    ClusterId, DirectoryId, Entry, Index, Member, Payload, Refusal, Role, Snapshot, Term,
+};
+use crate::quorum::votes;
 use crate::quorum_log::{LogWrite, QuorumLog};
 use crate::rng::Rng;
 use crate::time::{Instant, Now, Timestamp};
@@ -63,6 +66,8 @@ impl Input {
 enum Work {
     Quorum(quorum::interface::Input),
     Controller(controller::interface::Input),
+    /// Whether a vote is to be given back.
+    Votes,
 }
 
 /// What the controller wants in the log; one at a time.
@@ -97,6 +102,9 @@ pub struct Seat {
     told: Option<(Role, Option<ClusterId>)>,
     /// The metadata holds what this build cannot read.
     is_halted: bool,
+    /// Of the quorum's limits.
+    restores_votes: bool,
+    catch_up_entries: u64,
     work: VecDeque<Work>,
     /// Empty between steps; kept for their memory.
     quorum_effects: Vec<quorum::interface::Effect>,
@@ -107,12 +115,18 @@ pub struct Seat {
 impl Seat {
     pub(super) fn new(
         open: OpenSeat,
-        limits: controller::interface::Limits,
+        mut limits: controller::interface::Limits,
         rng: &mut Rng,
     ) -> Self {
         let OpenSeat { setup, log, recovered, limits: quorum_limits, segment_bytes_max } = open;
+        // What the controller appends is one entry.
+        let entry_bytes_max = usize::try_from(quorum_limits.entry_bytes_max).unwrap_or(usize::MAX);
+        limits.decision_bytes_max = entry_bytes_max.saturating_sub(HEADER_BYTES);
+        limits.append_bytes_max = limits.append_bytes_max.min(entry_bytes_max);
         Self {
             remembered: recovered.hard.cluster,
+            restores_votes: quorum_limits.restores_votes,
+            catch_up_entries: quorum_limits.catch_up_entries,
             quorum: Quorum::new(setup, recovered.clone(), quorum_limits, rng.u64()),
             log: QuorumLog::new(log, recovered, segment_bytes_max),
             controller: Controller::new(limits, rng.u64()),
@@ -167,6 +181,7 @@ impl Seat {
             match work {
                 Work::Quorum(input) => self.run_quorum(now, input, effects),
                 Work::Controller(input) => self.run_controller(now, input, effects),
+                Work::Votes => self.restore_votes(now),
             }
         }
         // Whoever closes the log hears of it after all who waited for the writes before.
@@ -188,6 +203,7 @@ impl Seat {
     fn on_tick(&mut self, now: Instant) {
         if self.quorum.deadline().is_some_and(|at| at <= now) {
             self.work.push_back(Work::Quorum(Quorum::TICK));
+            self.work.push_back(Work::Votes);
         }
         if self.controller.deadline().is_some_and(|at| at <= now) {
             self.work.push_back(Work::Controller(Controller::TICK));
@@ -365,14 +381,40 @@ impl Seat {
         }
     }
 
-    /// Proposes what the controller wants, unless that is under way.
-    fn propose(&mut self) {
-        let (Some(term), Some(append)) = (self.leads, &mut self.append) else { return };
-        if append.request.is_some() {
+    /// A registered node that lost its disk gets its vote back, one change at a time. Whatever
+    /// becomes of a change, the next tick looks again.
+    fn restore_votes(&mut self, now: Now) {
+        if self.leads.is_none() || !self.restores_votes {
             return;
         }
+        let current = |node| {
+            let known = self.image.node(node)?;
+            let directory = DirectoryId(known.directory.0);
+            let stays = known.roles.controller && known.duty != Duty::Leave;
+            stays.then_some(Member { node, directory })
+        };
+        let status = self.quorum.status(now);
+        if let Some(change) = votes::next_change(&status, current, self.catch_up_entries) {
+            reached!("vote-is-given-back");
+            let request = self.next_internal();
+            self.work.push_back(Work::Quorum(quorum::interface::Input::Change { request, change }));
+        }
+    }
+
+    fn next_internal(&mut self) -> RequestId {
         let request = self.next_request;
         self.next_request = RequestId(request.0 + 1);
+        request
+    }
+
+    /// Proposes what the controller wants, unless that is under way.
+    fn propose(&mut self) {
+        let Some(term) = self.leads else { return };
+        if self.append.as_ref().is_none_or(|append| append.request.is_some()) {
+            return;
+        }
+        let request = self.next_internal();
+        let Some(append) = &mut self.append else { return };
         append.request = Some(request);
         let data = append.data.clone();
         let input = quorum::interface::Input::Propose { request, term, data };

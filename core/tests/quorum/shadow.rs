@@ -61,7 +61,9 @@ fn mix(hash: u64, entry: &Entry) -> u64 {
         Payload::Data(data) => {
             data.iter().fold(1, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(*byte))
         }
-        Payload::Configuration(configuration) => 2 + configuration.voters.len() as u64,
+        Payload::Configuration(configuration) => {
+            2 + configuration.voters.len() as u64 + configuration.kept.len() as u64 * 100
+        }
         Payload::LeaderChange => 3,
     };
     let sum = hash.wrapping_mul(0x0100_0000_01b3) ^ kind;

@@ -269,6 +269,7 @@ impl QuorumStage {
                 };
                 let change = match command.name {
                     "add" => Change::AddVoter(member),
+                    "keep" => Change::KeepVote(member),
                     _ => Change::RemoveVoter(member),
                 };
                 Input::Change { request, change }
@@ -375,7 +376,7 @@ impl Stage for QuorumStage {
             }
             "settle" => self.settle(command),
             "pass" => self.pass(command),
-            "propose" | "read" | "transfer" | "add" | "remove" => self.request(command),
+            "propose" | "read" | "transfer" | "add" | "remove" | "keep" => self.request(command),
             "forge" => self.forge(command),
             "status" => self.status(),
             "log" => self.log(command),
@@ -424,7 +425,8 @@ fn show_entries(entries: &[Entry]) -> String {
     let show = |entry: &Entry| match &entry.payload {
         Payload::Data(data) => format!("{}:{}", entry.position(), String::from_utf8_lossy(data)),
         Payload::Configuration(configuration) => {
-            let voters = configuration.voters.iter().map(ToString::to_string);
+            let kept = configuration.kept.iter().map(|node| format!("{node}/kept"));
+            let voters = configuration.voters.iter().map(ToString::to_string).chain(kept);
             format!("{}:{{{}}}", entry.position(), voters.collect::<Vec<_>>().join(" "))
         }
         Payload::LeaderChange => format!("{}:leader", entry.position()),

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use quorate_core::id::{NodeId, RequestId};
 use quorate_core::machine::Machine;
-use quorate_core::quorum::Quorum;
 use quorate_core::quorum::interface::{
     Body, Change, DirectoryId, Effect, Index, Input, Limits, Member, Message, Outcome, Recovered,
     Refusal, Role, Setup, Term,
 };
+use quorate_core::quorum::{Quorum, votes};
 use quorate_core::rng::{Ratio, Rng};
 use quorate_core::time::{Instant, Now, Timestamp};
 
@@ -352,6 +352,30 @@ impl World {
     }
 }
 
+impl World {
+    /// The rule of `votes`, as the node `id` sees it; whether there was something to do.
+    pub(crate) fn restore_votes(&mut self, id: NodeId) -> bool {
+        let node = &self.nodes[&id];
+        let Some(quorum) = &node.quorum else { return false };
+        let current = |node| self.nodes.get(&node).map(|node| node.member);
+        let behind_max = self.limits.catch_up_entries;
+        let status = quorum.status(node.now(self.time));
+        let Some(change) = votes::next_change(&status, current, behind_max) else { return false };
+        let request = self.request();
+        self.step(id, Input::Change { request, change });
+        true
+    }
+
+    /// A vote that is kept, or of a lost disk whose node has another one without a vote.
+    pub(crate) fn missing_vote(&self) -> Option<NodeId> {
+        let voters = self.shadow.configuration()?;
+        let lost = voters.voters.iter().filter(|voter| self.wiped.contains(voter));
+        let has_other = |node: NodeId| voters.is_voter(self.nodes[&node].member);
+        let lost = lost.map(|voter| voter.node).find(|node| !has_other(*node));
+        voters.kept.first().copied().or(lost)
+    }
+}
+
 fn draw_limits(rng: &mut Rng) -> Limits {
     Limits {
         election_timeout: Duration::from_millis(500),
@@ -369,5 +393,6 @@ fn draw_limits(rng: &mut Rng) -> Limits {
         snapshot_bytes_max: 1000,
         chunk_bytes: 8 + rng.below(30),
         catch_up_entries: rng.below(5),
+        restores_votes: true,
     }
 }

@@ -12,12 +12,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use quorate_core::batch::{Batch, Records};
 use quorate_core::controller::interface as controller;
-use quorate_core::id::{NodeEpoch, NodeId, RequestId};
+use quorate_core::id::{DirectoryId, NodeEpoch, NodeId, RequestId};
 use quorate_core::metadata::Address;
 use quorate_core::partition::interface::{Input as LogInput, LogOp};
 use quorate_core::quorum::interface::{Input as QuorumInput, Payload, Role};
 use quorate_core::quorum::recovered::LogOp as Operation;
 use quorate_core::shard::interface::{Effect, Input, Outcome};
+use quorate_core::shard::seat::Seat;
 
 use crate::controller::{Names, show_outcome, show_record};
 use crate::partition::{show_op, show_outcome as show_log_outcome};
@@ -50,6 +51,9 @@ impl SeatStage {
         }
         if let Some(bytes) = command.read("entry_bytes_max") {
             self.seats.quorum_limits.entry_bytes_max = bytes;
+        }
+        if let Some(restores) = command.read("restores_votes") {
+            self.seats.quorum_limits.restores_votes = restores;
         }
         if let Some(session) = command.read::<u64>("session") {
             self.seats.limits.controller.session_timeout = Some(Duration::from_millis(session));
@@ -140,6 +144,16 @@ impl SeatStage {
         panic!("messages go round for ever");
     }
 
+    fn status(&self) -> String {
+        let nodes = self.seats.nodes.values().filter_map(|node| node.shard.as_ref());
+        nodes.filter_map(|shard| Some(format!("{}\n", shard.seat()?))).collect()
+    }
+
+    fn votes(&self) -> String {
+        let nodes = self.seats.nodes.iter();
+        nodes.filter_map(|(id, node)| Some(votes(*id, node.shard.as_ref()?.seat()?))).collect()
+    }
+
     fn pass(&mut self, time: Duration) -> String {
         let until = self.seats.time + time;
         let mut out = String::new();
@@ -157,9 +171,15 @@ impl SeatStage {
         match command.name {
             "register" => {
                 let port = command.read("port").unwrap_or(9092);
+                let node = NodeId(command.read("node").unwrap_or(1));
+                let directory = match command.value("directory") {
+                    Some(_) => DirectoryId(self.seats.nodes[&node].member.directory.0),
+                    None => DirectoryId::NONE,
+                };
                 let register = controller::RegisterNode {
                     request,
-                    node: NodeId(command.read("node").unwrap_or(1)),
+                    node,
+                    directory,
                     incarnation: 1,
                     cluster: "abc".to_owned(),
                     address: Address { host: "localhost".to_owned(), port },
@@ -252,6 +272,11 @@ impl Stage for SeatStage {
                 self.seats.crash(node(command), 0);
                 String::new()
             }
+            "wipe" => {
+                self.seats.wipe(node(command));
+                String::new()
+            }
+            "votes" => self.votes(),
             "start" => {
                 let id = node(command);
                 let effects = self.seats.start(id);
@@ -270,10 +295,7 @@ impl Stage for SeatStage {
                 let effects = self.seats.tell_log(id, LogInput::WriteFailed { write });
                 self.show(id, effects)
             }
-            "status" => {
-                let nodes = self.seats.nodes.values().filter_map(|node| node.shard.as_ref());
-                nodes.filter_map(|shard| Some(format!("{}\n", shard.seat()?))).collect()
-            }
+            "status" => self.status(),
             _ => {
                 let id = node(command);
                 let input = self.input(command);
@@ -282,6 +304,14 @@ impl Stage for SeatStage {
             }
         }
     }
+}
+
+/// Who votes, as a seat knows it: `n1 1/01010101 3/03030303, kept for 2`.
+fn votes(id: NodeId, seat: &Seat) -> String {
+    let voters = seat.quorum().configuration().cloned().unwrap_or_default();
+    let shown = voters.voters.iter().map(|voter| format!(" {voter}"));
+    let kept = voters.kept.iter().map(|node| format!(", kept for {node}"));
+    format!("n{id}{}\n", shown.chain(kept).collect::<String>())
 }
 
 fn node(command: &Command<'_>) -> NodeId {

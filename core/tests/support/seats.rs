@@ -23,7 +23,7 @@ use crate::log::Log;
 /// A node as far as its seat goes.
 pub(crate) struct Node {
     pub(crate) shard: Option<Shard>,
-    member: Member,
+    pub(crate) member: Member,
     pub(crate) log: Log,
     batches: Vec<Batch>,
     in_flight: VecDeque<LogOp>,
@@ -136,6 +136,16 @@ impl Seats {
         let landed = landed.min(node.log.in_flight());
         node.finish(landed);
         node.shard = None;
+    }
+
+    /// The disk of a node that is down is lost; what it has next is another one.
+    pub(crate) fn wipe(&mut self, id: NodeId) {
+        let node = self.node(id);
+        assert!(node.shard.is_none(), "it is down");
+        node.member.directory.0[0] = node.member.directory.0[0].wrapping_add(100);
+        node.log = Log::default();
+        node.batches.clear();
+        node.in_flight.clear();
     }
 
     pub(crate) fn now(&self, id: NodeId) -> Now {

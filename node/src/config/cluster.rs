@@ -16,6 +16,8 @@ use super::{NodeConfig, split_address};
 const VOTERS_MAX: usize = 9;
 /// A frame between nodes holds this beside the largest batch.
 const FRAME_HEAD_BYTES: usize = 1 << 20;
+/// A changed partition in a decision, with as many replicas as it may have.
+const PARTITION_BYTES: usize = 128;
 
 /// The nodes that vote on the metadata, and where they are reached: `1@host:port,2@host:port`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -180,9 +182,17 @@ impl NodeConfig {
             snapshot_bytes_max: 64 << 20,
             election_timeout: self.quorum.election_timeout,
             heartbeat_interval: self.quorum.heartbeat_interval,
+            restores_votes: self.quorum.restore_votes,
             observer_timeout: defaults.observer_timeout.max(self.quorum.election_timeout),
             ..defaults
         }
+    }
+
+    /// All that a node has a part in changes in one decision when it is gone, and that must have
+    /// room in an entry.
+    fn partitions_in_one_entry(&self) -> usize {
+        let bytes = usize::try_from(self.quorum_limits().entry_bytes_max).unwrap_or(usize::MAX);
+        bytes / PARTITION_BYTES
     }
 
     #[must_use]
@@ -214,7 +224,7 @@ impl NodeConfig {
             controller::interface::Limits::default()
         };
         controller::interface::Limits {
-            partitions_max: topic.partitions_max,
+            partitions_max: topic.partitions_max.min(self.partitions_in_one_entry()),
             partitions_default: topic.partitions,
             replication_default: (topic.replication > 0).then_some(topic.replication),
             ..of_nodes

@@ -8,14 +8,15 @@ use std::time::Duration;
 use quorate_core::controller::interface::{Input, Outcome, Problem, ProblemKind};
 use quorate_core::id::NodeId;
 use quorate_core::partition;
-use quorate_core::quorum::interface::Input as QuorumInput;
+use quorate_core::quorum;
+use quorate_core::quorum::interface::{Input as QuorumInput, Question, Refusal};
 use quorate_core::shard::interface::{Input as ShardInput, Outcome as ShardOutcome};
 use quorate_net::peer::Channel;
 use quorate_net::peer::frame::{Frame, PULSE};
 use quorate_net::peer::inbound::{Inbound, NotAccepted};
 use quorate_net::transport::{Listener, Stream};
 
-use super::frames::{self, QUORUM, REPLICAS, REPLY, REQUEST, Reply};
+use super::frames::{self, QUESTION, QUORUM, REPLICAS, REPLY, REQUEST, Reply};
 use super::{Shared, links};
 use crate::driver::Command;
 use crate::driver::ask::{Stopped, Withdrawal};
@@ -134,6 +135,10 @@ async fn read(shared: &Arc<Shared>, mut inbound: Inbound) -> Result<(), End> {
                 let (id, input) = frames::parse_request(&frame).map_err(End::Malformed)?;
                 on_request(shared, hello.node, id, input, &served);
             }
+            (QUESTION, Channel::Control) => {
+                let (id, question) = frames::parse_question(&frame).map_err(End::Malformed)?;
+                on_question(shared, hello.node, id, question, &served);
+            }
             (REPLY, Channel::Control) => {
                 let (id, reply) = frames::parse_reply(&frame).map_err(End::Malformed)?;
                 shared.calls.answer(hello.node, id, reply);
@@ -155,6 +160,26 @@ async fn deliver(shared: &Shared, from: NodeId, frame: Frame) -> Result<(), End>
     Ok(())
 }
 
+/// A question for the quorum, answered as `on_request` does.
+fn on_question(
+    shared: &Arc<Shared>,
+    from: NodeId,
+    id: u64,
+    question: Question,
+    served: &Arc<AtomicUsize>,
+) {
+    let busy = || Reply::Quorum(quorum::interface::Outcome::Refused(Refusal::Busy));
+    let named = move |request| ShardInput::Quorum(question.input(request));
+    let shard = shared.shards[0].clone();
+    let answer = async move {
+        match shard.ask(Withdrawal::Never, named).await?.await? {
+            ShardOutcome::Quorum(outcome) => Ok(Reply::Quorum(outcome)),
+            other => unreachable!("the quorum answers as itself, not with {other:?}"),
+        }
+    };
+    serve_call(shared, from, id, served, busy, answer);
+}
+
 /// Answers on this node's own link, while more is read.
 fn on_request(
     shared: &Arc<Shared>,
@@ -170,32 +195,44 @@ fn on_request(
         let reply = refused(ProblemKind::InvalidRequest, "a node speaks for itself only");
         return shared.reply(from, id, &reply);
     }
+    let busy = || refused(ProblemKind::Busy, "too many requests of this node are under way");
+    let named = move |request| ShardInput::Controller(input.with_request(request));
+    let shard = shared.shards[0].clone();
+    let answer = async move {
+        match shard.ask(Withdrawal::Controller, named).await?.await? {
+            ShardOutcome::Controller(outcome) => Ok(Reply::Outcome(outcome)),
+            other => unreachable!("the controller answers as itself, not with {other:?}"),
+        }
+    };
+    serve_call(shared, from, id, served, busy, answer);
+}
+
+/// Asks only where this node leads, and not too much at a time.
+fn serve_call(
+    shared: &Arc<Shared>,
+    from: NodeId,
+    id: u64,
+    served: &Arc<AtomicUsize>,
+    busy: impl FnOnce() -> Reply,
+    answer: impl Future<Output = Result<Reply, Stopped>> + Send + 'static,
+) {
     if shared.quorum.state().leader(shared.node) != Some(shared.node) {
         return shared.reply(from, id, &Reply::NotHere);
     }
     let Some(guest) = Guest::enter(served, shared.requests_max) else {
-        let reply = refused(ProblemKind::Busy, "too many requests of this node are under way");
-        return shared.reply(from, id, &reply);
+        return shared.reply(from, id, &busy());
     };
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
         tokio::select! {
             biased;
             () = shared.stop.told() => {}
-            outcome = ask(&shared, &input) => if let Ok(outcome) = outcome {
-                shared.reply(from, id, &Reply::Outcome(outcome));
+            reply = answer => if let Ok(reply) = reply {
+                shared.reply(from, id, &reply);
             }
         }
         drop(guest);
     });
-}
-
-async fn ask(shared: &Shared, input: &Input) -> Result<Outcome, Stopped> {
-    let named = |request| ShardInput::Controller(input.clone().with_request(request));
-    match shared.shards[0].ask(Withdrawal::Controller, named).await?.await? {
-        ShardOutcome::Controller(outcome) => Ok(outcome),
-        other => unreachable!("the controller answers as itself, not with {other:?}"),
-    }
 }
 
 /// Whether a node may say this: what it says of itself is of itself.

@@ -8,6 +8,7 @@ use quorate_core::controller::interface::{Input, Outcome};
 use quorate_core::id::PartitionId;
 use quorate_core::partition::interface::Message;
 use quorate_core::quorum;
+use quorate_core::quorum::interface::Question;
 use quorate_net::peer::frame::Frame;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,8 @@ pub(super) const REPLICAS: u8 = 3;
 pub(super) const REQUEST: u8 = 4;
 /// Its answer. Control, the other way.
 pub(super) const REPLY: u8 = 5;
+/// A question for whoever leads the quorum; the answer is a `REPLY`. Control.
+pub(super) const QUESTION: u8 = 6;
 
 /// Of all heads but the quorum's, which has its own.
 const VERSION: u8 = 1;
@@ -42,6 +45,7 @@ struct Part {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     Outcome(Outcome),
+    Quorum(quorum::interface::Outcome),
     /// The node does not lead, so nothing was done.
     NotHere,
 }
@@ -50,6 +54,7 @@ pub(super) enum Reply {
 enum Said {
     Outcome,
     NotHere,
+    Quorum(quorum::interface::Outcome),
 }
 
 /// The messages of one round to one node, in their order, in as few frames as bounds allow.
@@ -125,10 +130,19 @@ pub(super) fn parse_request(frame: &Frame) -> Result<(u64, Input), String> {
     Ok((decode(&frame.head)?, input))
 }
 
+pub(super) fn question(id: u64, question: Question) -> Parts {
+    (codec::encode(VERSION, &(id, question)), Vec::new())
+}
+
+pub(super) fn parse_question(frame: &Frame) -> Result<(u64, Question), String> {
+    decode(&frame.head)
+}
+
 pub(super) fn reply(id: u64, reply: &Reply) -> Parts {
     let (said, tail) = match reply {
         Reply::Outcome(outcome) => (Said::Outcome, vec![outcome.to_bytes().into()]),
         Reply::NotHere => (Said::NotHere, Vec::new()),
+        Reply::Quorum(outcome) => (Said::Quorum(outcome.clone()), Vec::new()),
     };
     (codec::encode(VERSION, &(id, said)), tail)
 }
@@ -140,6 +154,7 @@ pub(super) fn parse_reply(frame: &Frame) -> Result<(u64, Reply), String> {
             Reply::Outcome(Outcome::from_bytes(&frame.tail).map_err(|error| error.to_string())?)
         }
         Said::NotHere => Reply::NotHere,
+        Said::Quorum(outcome) => Reply::Quorum(outcome),
     };
     Ok((id, reply))
 }
@@ -249,10 +264,15 @@ mod tests {
         assert_eq!(parse_request(&sent), Ok((77, input)));
         assert!(parse_request(&Frame { tail: Bytes::new(), ..sent.clone() }).is_err());
         assert!(parse_reply(&sent).is_err());
-        for said in [Reply::NotHere, Reply::Outcome(Outcome::DutySet)] {
+        let transferred = quorum::interface::Outcome::Transferred;
+        let all = [Reply::NotHere, Reply::Outcome(Outcome::DutySet), Reply::Quorum(transferred)];
+        for said in all {
             let (head, tail) = reply(78, &said);
             let sent = Frame { kind: REPLY, head: head.into(), tail: tail.concat().into() };
             assert_eq!(parse_reply(&sent), Ok((78, said)));
         }
+        let (head, _) = question(79, Question::Describe);
+        let sent = Frame { kind: QUESTION, head: head.into(), tail: Bytes::new() };
+        assert_eq!(parse_question(&sent), Ok((79, Question::Describe)));
     }
 }

@@ -26,6 +26,9 @@ pub struct Limits {
     /// Bytes of records that go into one append. What must be seen together goes together all the
     /// same.
     pub append_bytes_max: usize,
+    /// Bytes of records that are seen together: more is refused, since no entry of the log has
+    /// room for it.
+    pub decision_bytes_max: usize,
     /// `num.partitions`: where a request leaves the number to the cluster.
     pub partitions_default: i32,
     /// `default.replication.factor`: replicas where a request leaves the number to the cluster.
@@ -88,6 +91,7 @@ impl Default for Limits {
             features_max: 100,
             waiting_max: 10_000,
             append_bytes_max: 1 << 20,
+            decision_bytes_max: 32 << 20,
             partitions_default: 1,
             replication_default: None,
             producer_ids_block: 1000,

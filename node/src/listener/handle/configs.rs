@@ -54,7 +54,11 @@ const KAFKA_NAMES: &[(&str, &str)] = &[
     (ADVERTISED, "network.advertise"),
     ("auto.create.topics.enable", "topic.auto_create"),
     ("broker.id", "node.id"),
+    ("broker.rack", "node.rack"),
+    ("broker.session.timeout.ms", "node.session_timeout"),
     ("connections.max.idle.ms", "network.idle_timeout"),
+    ("controller.quorum.election.timeout.ms", "quorum.election_timeout"),
+    ("controller.quorum.voters", "quorum.voters"),
     ("default.replication.factor", "topic.replication"),
     ("fetch.max.bytes", "fetch.bytes_max"),
     ("group.initial.rebalance.delay.ms", "group.initial_rebalance_delay"),
@@ -67,7 +71,11 @@ const KAFKA_NAMES: &[(&str, &str)] = &[
     ("max.incremental.fetch.session.cache.slots", "fetch.sessions_max"),
     ("node.id", "node.id"),
     ("num.partitions", "topic.partitions"),
+    ("offset.metadata.max.bytes", "group.offset_metadata_bytes_max"),
+    ("offsets.retention.minutes", "group.offsets_retention"),
     ("offsets.topic.num.partitions", "group.offsets_partitions"),
+    ("process.roles", "node.roles"),
+    ("queued.max.request.bytes", "request.memory_max"),
     ("socket.request.max.bytes", "request.bytes_max"),
 ];
 
@@ -167,6 +175,10 @@ fn as_kafka(node: &Node, name: &str, value: String) -> String {
         ADVERTISED => format!("PLAINTEXT://{}:{}", node.address.host, node.address.port),
         "listeners" => format!("PLAINTEXT://{value}"),
         _ if name.ends_with(".ms") => value.trim_end_matches("ms").to_owned(),
+        _ if name.ends_with(".minutes") => {
+            let millis = value.trim_end_matches("ms").parse::<u64>().unwrap_or_default();
+            (millis / 60_000).to_string()
+        }
         _ => value,
     }
 }

@@ -1,12 +1,13 @@
-//! DescribeQuorum, AddRaftVoter, RemoveRaftVoter: who votes on the metadata. The quorum is asked
-//! through this node's own seat in it; voters change where it leads.
+//! DescribeQuorum, AddRaftVoter, RemoveRaftVoter: who votes on the metadata. Whoever leads is
+//! asked, and where nobody does, this node's own seat says what it knows.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use quorate_core::id::NodeId;
 use quorate_core::metadata::topic::METADATA_TOPIC;
 use quorate_core::quorum::interface::{
-    Change, DirectoryId, Index, Input, Member, Outcome, Refusal, Status,
+    Change, DirectoryId, Index, Input, Member, Outcome, Question, Refusal, Status,
 };
 use quorate_core::shard::interface::{Input as ShardInput, Outcome as ShardOutcome};
 use quorate_net::kafka::error::Code;
@@ -24,6 +25,10 @@ use crate::node::Node;
 
 /// What Kafka calls the listener of its controllers; ours is that of the nodes.
 const LISTENER: &str = "CONTROLLER";
+/// How long to look for a leader before this node says what it knows itself.
+const LEADER_PATIENCE: Duration = Duration::from_secs(1);
+/// RemoveRaftVoter does not say how long it waits.
+const REMOVAL_PATIENCE_MS: i32 = 10_000;
 
 async fn ask(node: &Node, input: impl FnOnce(quorate_core::id::RequestId) -> Input) -> Asked {
     let asked = node.shards[0].ask(Withdrawal::Never, |request| ShardInput::Quorum(input(request)));
@@ -39,7 +44,12 @@ pub(crate) async fn describe(
     node: &Arc<Node>,
     request: DescribeQuorumRequest,
 ) -> Result<DescribeQuorumResponse, Stopped> {
-    let status = match ask(node, |request| Input::Describe { request }).await? {
+    let until = node.clock.now().monotonic + LEADER_PATIENCE;
+    let mut found = node.controller.ask_quorum(until, Question::Describe).await?;
+    if let Outcome::Refused(Refusal::NotLeader { .. }) = found {
+        found = ask(node, |request| Input::Describe { request }).await?;
+    }
+    let status = match found {
         Outcome::Described(status) => status,
         Outcome::Refused(refusal) => {
             return Ok(DescribeQuorumResponse {
@@ -123,7 +133,8 @@ pub(crate) async fn add(
 ) -> Result<AddRaftVoterResponse, Stopped> {
     let member = member(request.voter_id, request.voter_directory_id);
     let change = Change::AddVoter(member);
-    let (error_code, error_message) = change_voters(node, request.cluster_id, change).await?;
+    let AddRaftVoterRequest { cluster_id, timeout_ms, .. } = request;
+    let (error_code, error_message) = change_voters(node, cluster_id, timeout_ms, change).await?;
     Ok(AddRaftVoterResponse { error_code, error_message, ..AddRaftVoterResponse::default() })
 }
 
@@ -133,7 +144,9 @@ pub(crate) async fn remove(
 ) -> Result<RemoveRaftVoterResponse, Stopped> {
     let member = member(request.voter_id, request.voter_directory_id);
     let change = Change::RemoveVoter(member);
-    let (error_code, error_message) = change_voters(node, request.cluster_id, change).await?;
+    let patience = REMOVAL_PATIENCE_MS;
+    let (error_code, error_message) =
+        change_voters(node, request.cluster_id, patience, change).await?;
     Ok(RemoveRaftVoterResponse { error_code, error_message, ..RemoveRaftVoterResponse::default() })
 }
 
@@ -144,13 +157,15 @@ const fn member(node: i32, directory: [u8; 16]) -> Member {
 async fn change_voters(
     node: &Node,
     cluster: Option<Text>,
+    timeout_ms: i32,
     change: Change,
 ) -> Result<(i16, Option<Text>), Stopped> {
     if cluster.is_some_and(|cluster| cluster != node.cluster()) {
         let why = format!("this is cluster {}", node.cluster());
         return Ok((Code::InconsistentClusterId.code(), Some(why.into())));
     }
-    match ask(node, |request| Input::Change { request, change }).await? {
+    let until = node.until(timeout_ms).max(node.clock.now().monotonic + LEADER_PATIENCE);
+    match node.controller.ask_quorum(until, Question::Change(change)).await? {
         Outcome::Committed { .. } => Ok((Code::None.code(), None)),
         Outcome::Refused(refusal) => {
             Ok((Code::from(&refusal).code(), Some(sentence(&refusal).into())))
