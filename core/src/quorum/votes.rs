@@ -84,7 +84,7 @@ mod tests {
         };
         let current = |node| {
             let all = [me].into_iter().chain(others.iter().copied());
-            all.map(|(member, ..)| member).filter(|member| member.node == node).last()
+            all.map(|(member, ..)| member).rfind(|member| member.node == node)
         };
         next_change(&status, current, 2)
     }

@@ -416,5 +416,6 @@ fn config(topic: &Topic) -> PartitionConfig {
         in_sync_min: 1,
         delete: true,
         compact: false,
+        racks: partition::Racks::default(),
     }
 }
