@@ -1,14 +1,16 @@
 //! A cluster of many partitions: how long they take to make, what they cost when nothing happens,
 //! and how long the cluster needs when the node that leads its metadata is killed.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::stopwatch::{Stopwatch, retry};
+use crate::stopwatch::{Stopwatch, retry, wall_milliseconds};
 use crate::trio::Trio;
-use crate::wire::{Cluster, Connection};
+use crate::wire::{Cluster, Connection, batch};
 
 /// Partitions of one topic, at most: a request makes one.
 const TOPIC_PARTITIONS: i32 = 500;
@@ -44,6 +46,8 @@ pub struct Report {
     pub decides_after: Duration,
     /// ... to a leader that lives for each partition.
     pub led_after: Duration,
+    /// ... to a record acknowledged in each partition.
+    pub written_after: Duration,
     /// From its new start until everything was in sync again.
     pub whole_after: Duration,
 }
@@ -63,6 +67,7 @@ impl fmt::Display for Report {
         }
         writeln!(out, "controller killed: next topic after {:?}", self.decides_after)?;
         writeln!(out, "every partition led after {:?}", self.led_after)?;
+        writeln!(out, "a record in each acknowledged after {:?}", self.written_after)?;
         writeln!(out, "started again: in sync after {:?}", self.whole_after)
     }
 }
@@ -102,6 +107,9 @@ pub fn run(trio: &mut Trio, partitions: i32, progress: impl Fn(&str)) -> io::Res
     };
     until(trio, &topics, "not all led", led)?;
     let led_after = watch.elapsed();
+    write_everywhere(trio, &topics)?;
+    let written_after = watch.elapsed();
+    progress(&format!("a record in each after {written_after:?}"));
     trio.start(controller)?;
     let watch = Stopwatch::start();
     until(trio, &topics, "not all in sync again", in_sync)?;
@@ -110,7 +118,16 @@ pub fn run(trio: &mut Trio, partitions: i32, progress: impl Fn(&str)) -> io::Res
     if !wrong.is_empty() {
         return Err(io::Error::other(wrong.join("\n")));
     }
-    Ok(Report { partitions, made_after, empty, full, decides_after, led_after, whole_after })
+    Ok(Report {
+        partitions,
+        made_after,
+        empty,
+        full,
+        decides_after,
+        led_after,
+        written_after,
+        whole_after,
+    })
 }
 
 fn topics(partitions: i32) -> Vec<(String, i32)> {
@@ -149,6 +166,48 @@ fn until(
         Some(())
     });
     reached.ok_or_else(|| failed(otherwise, trio))
+}
+
+/// One record in each partition, acknowledged by all in sync; again where it was not.
+fn write_everywhere(trio: &Trio, topics: &[(String, i32)]) -> io::Result<()> {
+    for (topic, count) in topics {
+        let mut missing: BTreeSet<i32> = (0..*count).collect();
+        let written = retry(CLUSTER_WITHIN, || {
+            let seen = trio.describe(topic)?;
+            for (leader, address) in &seen.addresses {
+                let led = seen.partitions.iter().filter(|one| one.leader == *leader);
+                let wanted = led.map(|one| one.index).filter(|index| missing.contains(index));
+                let wanted: Vec<i32> = wanted.collect();
+                // A node that is gone, or leads no more: asked for again.
+                let done = write_to(*address, topic, &wanted).unwrap_or_default();
+                missing.retain(|index| !done.contains(index));
+            }
+            missing.is_empty().then_some(())
+        });
+        written.ok_or_else(|| failed(&format!("{topic} {missing:?}: not written"), trio))?;
+    }
+    Ok(())
+}
+
+/// The partitions that acknowledged.
+fn write_to(address: SocketAddr, topic: &str, partitions: &[i32]) -> io::Result<Vec<i32>> {
+    if partitions.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut connection = Connection::brief(address)?;
+    let record = batch(&[b"one".to_vec()], wall_milliseconds());
+    for partition in partitions {
+        connection.send_produce(topic, *partition, &record)?;
+    }
+    let mut done = Vec::new();
+    for partition in partitions {
+        match connection.receive_produced() {
+            Ok(Ok(_)) => done.push(*partition),
+            Ok(Err(_)) => {}
+            Err(_) => break,
+        }
+    }
+    Ok(done)
 }
 
 /// Ticks of all nodes, and bytes through the loopback device.
