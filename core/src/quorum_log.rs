@@ -206,6 +206,11 @@ impl Fold {
         Ok(())
     }
 
+    /// What the quorum remembers by what was pushed so far.
+    pub fn sum(&self) -> &Recovered {
+        &self.sum
+    }
+
     /// What the quorum remembers.
     pub fn finish(self) -> Recovered {
         self.sum

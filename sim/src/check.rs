@@ -106,7 +106,7 @@ pub fn check(history: &History, plan: &Plan, struck: Struck) -> Vec<Violation> {
             // Whatever was lost: a log that was cut where it should be has no rot in it.
             "rot" => !struck.rot && !struck.reads_failed,
             // What was acknowledged and lost leaves a gap behind it.
-            _ => evidence.promise(complaint.partition).survives,
+            _ => evidence.promise(complaint.partition).unread_survives,
         };
         if counts {
             let (place, sentence) = (complaint.partition.to_string(), complaint.sentence.clone());

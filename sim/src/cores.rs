@@ -2,7 +2,9 @@
 //! plans, workload rules, history and checkers as the world of nodes, at millions of steps a
 //! second; instead of a disk and a network there are completions and answers that come or do not.
 
+mod agenda;
 mod clients;
+mod cluster;
 mod inject;
 mod ledger;
 mod log;
@@ -10,8 +12,6 @@ mod node;
 mod readers;
 mod shadow;
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use quorate_core::id::{PartitionId, TopicId};
@@ -73,54 +73,8 @@ impl Event {
     }
 }
 
-/// An event in its place in time; ties go by order of making.
-struct Due {
-    at: Duration,
-    order: u64,
-    event: Event,
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.order) == (other.at, other.order)
-    }
-}
-
-impl Eq for Due {}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
-    }
-}
-
-/// The time, and what is to come.
-struct Agenda {
-    now: Duration,
-    heap: BinaryHeap<Reverse<Due>>,
-    made: u64,
-}
-
-impl Agenda {
-    fn at(&mut self, at: Duration, event: Event) {
-        self.made += 1;
-        self.heap.push(Reverse(Due { at: at.max(self.now), order: self.made, event }));
-    }
-
-    fn after(&mut self, delay: Duration, event: Event) {
-        self.at(self.now + delay, event);
-    }
-
-    fn instant(&self) -> Instant {
-        Instant::since_start(self.now)
-    }
-}
+/// What is to come in a world of one node.
+type Agenda = agenda::Agenda<Event>;
 
 struct Cores {
     plan: Plan,
@@ -180,7 +134,10 @@ impl Places {
 
 /// Runs a plan; with `checks`, the machines' own invariants are looked at on the way.
 pub fn run(plan: &Plan, checks: bool) -> Observed {
-    let agenda = Agenda { now: Duration::ZERO, heap: BinaryHeap::new(), made: 0 };
+    if plan.cluster.nodes > 1 {
+        return cluster::run(plan, checks);
+    }
+    let agenda = Agenda::new();
     let mut plan = plan.clone();
     // The machines do not look into records; their size matters only to segments.
     plan.workload.codec = Codecs::Plain;
@@ -226,13 +183,12 @@ pub fn run(plan: &Plan, checks: bool) -> Observed {
 impl Cores {
     /// Lets things happen until `end`; with `prove`, until the writers have shown that all works.
     fn go_on(&mut self, end: Duration, prove: bool) {
-        while let Some(Reverse(due)) = self.agenda.heap.peek() {
-            if due.at > end || (prove && self.actors.proven(&self.plan)) {
+        while let Some(at) = self.agenda.next_at() {
+            if at > end || (prove && self.actors.proven(&self.plan)) {
                 break;
             }
-            let Some(Reverse(due)) = self.agenda.heap.pop() else { break };
-            self.agenda.now = due.at;
-            self.happens(due.event);
+            let Some(event) = self.agenda.pop() else { break };
+            self.happens(event);
         }
         if !prove {
             self.agenda.now = self.agenda.now.max(end);

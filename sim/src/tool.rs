@@ -112,7 +112,7 @@ pub struct How {
     /// Plant this bug.
     #[arg(long)]
     pub mutant: Option<String>,
-    /// So many nodes; 0 lets each seed draw its own number. World of nodes only.
+    /// So many nodes; 0 lets each seed draw its own number.
     #[arg(long, default_value_t = 1)]
     pub nodes: u32,
 }
@@ -120,9 +120,9 @@ pub struct How {
 impl How {
     /// The plan of a seed, as it is to be run.
     pub fn plan(&self, seed: u64) -> Plan {
-        match (self.nodes, self.world) {
-            (1, _) | (_, WorldName::Cores) => draw(seed),
-            (nodes, WorldName::Nodes) => draw_cluster(seed, nodes),
+        match self.nodes {
+            1 => draw(seed),
+            nodes => draw_cluster(seed, nodes),
         }
     }
 }

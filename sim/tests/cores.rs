@@ -1,7 +1,7 @@
 //! Some lives of the pure machines, in every test run; `cargo sim campaign --world cores`
 //! has the rest.
 
-use quorate_sim::plan::draw::draw;
+use quorate_sim::plan::draw::{draw, draw_cluster};
 use quorate_sim::run::{Options, Verdict, World, run};
 
 #[test]
@@ -19,6 +19,25 @@ fn the_machines_keep_their_promises() {
 fn the_same_seed_gives_the_same_life() {
     for seed in 0..20 {
         let hash = || run(&draw(seed), World::Cores, Options::default()).trace.hash;
+        assert_eq!(hash(), hash(), "seed {seed}");
+    }
+}
+
+#[test]
+fn several_nodes_keep_their_promises() {
+    let mut acknowledged = 0;
+    for seed in 0..12 {
+        let report = run(&draw_cluster(seed, 3), World::Cores, Options::default());
+        assert_eq!(report.verdict, Verdict::Passed, "seed {seed}: {:#?}", report.sentences());
+        acknowledged += report.tally.acknowledged;
+    }
+    assert!(acknowledged > 2_000, "{acknowledged}");
+}
+
+#[test]
+fn the_same_seed_gives_several_nodes_the_same_lives() {
+    for seed in 0..4 {
+        let hash = || run(&draw_cluster(seed, 5), World::Cores, Options::default()).trace.hash;
         assert_eq!(hash(), hash(), "seed {seed}");
     }
 }

@@ -1,0 +1,221 @@
+//! How a run of several nodes ends: after the healing all must be well again; then power is lost
+//! once more, all becomes well again, everything is read, and the copies are compared.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use quorate_core::id::{NodeId, Offset, PartitionId};
+
+use super::log::Known;
+use super::node::place_of;
+use super::{Cluster, NAMES};
+use crate::chance::Chance;
+use crate::fault::power_loss::Unsynced;
+use crate::history::{Call, End, Partition, Value};
+use crate::plan::Acks;
+
+impl Cluster {
+    /// Whether every writer has shown that all works, and every copy is in sync.
+    pub(super) fn is_well(&self) -> bool {
+        self.is_whole() && self.unproven().next().is_none()
+    }
+
+    fn unproven(&self) -> impl Iterator<Item = (u32, Partition)> {
+        let clients = &self.clients;
+        clients
+            .writers
+            .iter()
+            .filter_map(|(&client, actor)| Some((client, actor.unproven(&clients.partitions)?)))
+    }
+
+    /// What is missing until all is well.
+    pub(super) fn unwell(&self) -> Vec<String> {
+        let mut missing = self.missing();
+        missing.extend(
+            self.unproven()
+                .map(|(client, partition)| format!("c{client} got no answer on {partition}")),
+        );
+        missing
+    }
+
+    fn is_whole(&self) -> bool {
+        self.missing().is_empty()
+    }
+
+    /// Nodes that do not serve, partitions without a leader or with copies that are not in sync.
+    fn missing(&self) -> Vec<String> {
+        let mut missing = Vec::new();
+        let image = &self.shadow.truth;
+        for node in &self.nodes {
+            let known = image.node(node.id);
+            if known.is_none_or(|known| known.fenced) || !node.serves() {
+                missing.push(format!("{} does not serve", node.name));
+            }
+        }
+        for &partition in &self.clients.partitions {
+            let Some(topic) = image.topic_named(&format!("t{}", partition.topic)) else {
+                missing.push(format!("{partition} does not exist"));
+                continue;
+            };
+            let Some(found) = topic.partitions.get(partition.index as usize) else { continue };
+            let copies = self.plan.cluster.replication as usize;
+            let in_sync = &found.in_sync;
+            if found.leader.is_none() {
+                missing.push(format!("{partition} has no leader: in sync {in_sync:?}"));
+            } else if in_sync.len() < copies || found.is_reassigning() {
+                let leader = found.leader.map_or(0, |leader| leader.0);
+                missing.push(format!("{partition} led by n{leader} has in sync {in_sync:?}"));
+            }
+        }
+        missing
+    }
+
+    /// The node that leads the partition, if it knows.
+    pub(super) fn leader_of(&self, partition: Partition) -> Option<(usize, PartitionId)> {
+        let topic = self.shadow.truth.topic_named(&format!("t{}", partition.topic))?;
+        let found = topic.partitions.get(partition.index as usize)?;
+        let id = PartitionId { topic: topic.id, index: partition.index as i32 };
+        let n = place_of(found.leader?);
+        let view = self.nodes[n].views.get(&id)?;
+        (view.is_leader && !view.is_settling).then_some((n, id))
+    }
+
+    /// Loses power once more while clients work, and reads what must have survived it.
+    pub(super) fn finish(&mut self, patience: Duration) {
+        let mut chance = Chance::new(self.plan.seed, "end");
+        let unsynced = *chance.pick(Unsynced::ALL);
+        if !chance.one_in(4) {
+            for n in 0..self.nodes.len() {
+                self.lose_power(n, unsynced);
+            }
+            for n in 0..self.nodes.len() {
+                self.start(n);
+            }
+        }
+        self.clients.are_done = true;
+        let end = self.agenda.now + patience;
+        self.go_on(end, |cluster| cluster.is_whole() && cluster.is_quiet());
+        self.observed.stuck = self.missing();
+        if self.observed.stuck.is_empty() && !self.is_quiet() {
+            self.observed.stuck.push(self.unquiet());
+        }
+        if !self.observed.stuck.is_empty() {
+            return;
+        }
+        for n in 0..self.nodes.len() {
+            self.compare(n);
+        }
+        self.history.begin_last_phase();
+        self.read_everything();
+        self.compare_copies();
+    }
+
+    /// Whether every copy has all of its log, committed and written, and every node all of the
+    /// metadata.
+    fn is_quiet(&self) -> bool {
+        let applied = self.nodes.iter().map(|node| node.applied).collect::<BTreeSet<_>>();
+        let partitions = &self.clients.partitions;
+        applied.len() == 1 && partitions.iter().all(|partition| self.ends(*partition).is_some())
+    }
+
+    fn unquiet(&self) -> String {
+        let partitions = &self.clients.partitions;
+        let partition = partitions.iter().find(|partition| self.ends(**partition).is_none());
+        match partition {
+            Some(partition) => format!("the copies of {partition} do not come together"),
+            None => "the metadata does not come to all nodes".to_owned(),
+        }
+    }
+
+    /// Where all copies of a partition end, if that is one place and all below is committed.
+    fn ends(&self, partition: Partition) -> Option<Offset> {
+        let (leader, id) = self.leader_of(partition)?;
+        let end = self.nodes[leader].views.get(&id)?.end;
+        for node in self.replicas(id) {
+            let view = self.nodes[place_of(node)].views.get(&id)?;
+            if view.end != end || view.high_watermark != end {
+                return None;
+            }
+        }
+        Some(end)
+    }
+
+    fn replicas(&self, id: PartitionId) -> Vec<NodeId> {
+        let found = self.shadow.truth.partition(id);
+        found.map(|found| found.replicas.clone()).unwrap_or_default()
+    }
+
+    /// Replicas of one log are one log, batch by batch.
+    fn compare_copies(&mut self) {
+        for partition in self.clients.partitions.clone() {
+            let Some((leader, id)) = self.leader_of(partition) else { continue };
+            for node in self.replicas(id) {
+                let n = place_of(node);
+                if let Some(wrong) = self.copies_differ(leader, n, id) {
+                    self.shadow.blame("copies-differ", &partition.to_string(), wrong);
+                }
+            }
+        }
+    }
+
+    fn copies_differ(&self, leader: usize, n: usize, id: PartitionId) -> Option<String> {
+        let (one, other) = (self.nodes[leader].disk.log(id)?, self.nodes[n].disk.log(id)?);
+        let start = one.state().log_start.max(other.state().log_start);
+        let known = |stored: &super::log::Stored| stored.known;
+        let above = |known: &Known| known.base >= start;
+        let one: Vec<Known> = one.batches(start).map(known).filter(above).collect();
+        let other: Vec<Known> = other.batches(start).map(known).filter(above).collect();
+        let differ = one.iter().zip(&other).find(|(one, other)| one != other);
+        match differ {
+            Some((one, other)) => {
+                Some(format!("{} has {one:?}, {} has {other:?}", NAMES[leader], NAMES[n]))
+            }
+            None if one.len() != other.len() => {
+                let (leader, n) = (NAMES[leader], NAMES[n]);
+                Some(format!("{leader} has {} batches, {n} has {}", one.len(), other.len()))
+            }
+            None => None,
+        }
+    }
+
+    /// What a leader alone had acknowledged and its successor lacked was set aside, not lost.
+    pub(super) fn check_history(&mut self) {
+        let workload = &self.plan.workload;
+        let is_deleted = workload.delete_records.hits > 0
+            || self
+                .plan
+                .topics
+                .iter()
+                .any(|topic| topic.retention_bytes.is_some() || topic.retention_time.is_some());
+        let wiped = self.shadow.wiped;
+        let finished = self.history.last_phase.is_some() && self.observed.stuck.is_empty();
+        if workload.acks != Acks::Leader || is_deleted || wiped || !finished {
+            return;
+        }
+        let from = self.history.last_phase.unwrap_or_default();
+        let mut there: BTreeSet<Value> = BTreeSet::new();
+        for operation in &self.history.operations[from..] {
+            if let End::Read { records, .. } = &operation.end {
+                there.extend(records.iter().filter_map(|seen| seen.value));
+            }
+        }
+        there.extend(self.nodes.iter().flat_map(|node| &node.disk.orphans));
+        let mut lost = Vec::new();
+        for operation in &self.history.operations[..from] {
+            if let (Call::Append { partition, values, .. }, End::Appended { .. }) =
+                (&operation.call, &operation.end)
+            {
+                let missing = values.iter().find(|value| !there.contains(value));
+                lost.extend(missing.map(|value| (*partition, *value)));
+            }
+        }
+        if let Some((partition, value)) = lost.first() {
+            let sentence = format!(
+                "{} appends were acknowledged and are neither in the log nor set aside, such as \
+                 that of {value:x}",
+                lost.len()
+            );
+            self.shadow.blame("orphans", &partition.to_string(), sentence);
+        }
+    }
+}
