@@ -42,12 +42,23 @@ rounds() {
 
 # Cuts between nodes need a network for each, which not every machine grants.
 cuts() {
-  if ip netns add quorate-probe 2>/dev/null; then
-    ip netns del quorate-probe
+  if networks_are_granted; then
     "$harness" rounds --only cut,mute "$@"
   else
     say "no network namespaces here: cuts between nodes are left out"
   fi
+}
+
+# A namespace, a pair of interfaces into it, and a bridge: what src/namespaces.rs asks for.
+networks_are_granted() {
+  local granted=no
+  ip netns add quorate-probe 2>/dev/null &&
+    ip link add quorate-probe0 type veth peer name eth0 netns quorate-probe 2>/dev/null &&
+    ip link add quorate-probe1 type bridge 2>/dev/null && granted=yes
+  ip link del quorate-probe1 2>/dev/null || true
+  ip link del quorate-probe0 2>/dev/null || true
+  ip netns del quorate-probe 2>/dev/null || true
+  [ $granted = yes ]
 }
 
 # From the death of a leader to the next acknowledgement, with us and with Kafka.

@@ -150,6 +150,7 @@ pub(crate) fn start(shard: Shard, around: Surroundings, inbox_max: usize) -> Sha
 
 impl Driver {
     async fn run(mut self) {
+        let _bug = Bug(Arc::clone(&self.around.halt));
         loop {
             let Some(first) = self.next().await else { return };
             let now = self.around.clock.now();
@@ -374,6 +375,17 @@ impl Driver {
     }
 }
 
+/// A node of which a shard has ended by a bug would look alive, and answer nobody: it halts.
+struct Bug(Arc<Halt>);
+
+impl Drop for Bug {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.halt("a shard has ended by a bug: the lines before this one say which");
+        }
+    }
+}
+
 /// Why a driver woke.
 #[allow(clippy::large_enum_variant)] // It lives for one round and is never stored.
 enum Event {
@@ -414,5 +426,23 @@ fn completed(completion: Completion) -> Input {
             let input = partition::interface::Input::WriteFailed { write };
             Input::Partition { partition, input }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_shard_that_ends_by_a_bug_halts_its_node() {
+        let halt = Arc::new(Halt::default());
+        let (sound, bug) = (Bug(Arc::clone(&halt)), Bug(Arc::clone(&halt)));
+        drop(sound);
+        assert!(!halt.is_halted());
+        let ended = tokio::spawn(async move {
+            let _bug = bug;
+            panic!("a bug");
+        });
+        assert!(ended.await.is_err() && halt.is_halted());
     }
 }

@@ -92,7 +92,11 @@ async fn run(
     let began = context.clock.now().monotonic;
     let nodes = tokio::select! {
         biased;
-        () = stop.asked() => return Err(Failure::new("stopped before it served")),
+        () = stop.asked() => {
+            // It did what it was told.
+            context.output.note("stopped before it served");
+            return Ok(());
+        }
         nodes = start(context, starts, data) => nodes?,
     };
     let took = context.clock.now().monotonic.saturating_since(began);
