@@ -181,12 +181,22 @@ impl Replica {
             leader_epoch: self.assignment.leader_epoch,
             is_leader: self.is_leader(),
             log_start: self.durable_start,
+            start_epoch: self.start_epoch(),
             high_watermark: self.high_watermark,
             last_stable: self.high_watermark,
             end: self.log.end,
             max_timestamp: self.log.max_timestamp,
             is_settling: self.is_settling(),
         }
+    }
+
+    /// The epoch at the start that is told. While a deletion is under way, the log has forgotten
+    /// that one.
+    fn start_epoch(&self) -> LeaderEpoch {
+        let first = self.log.leader_epochs.starts().first().map(|(epoch, _)| *epoch);
+        let told = self.published.map(|view| view.start_epoch);
+        let known = if self.durable_start == self.log.log_start { first } else { told.or(first) };
+        known.unwrap_or(self.assignment.leader_epoch)
     }
 
     /// Whether it takes what only a leader may take.

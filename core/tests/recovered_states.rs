@@ -53,3 +53,26 @@ fn an_emptied_active_segment_leaves_the_size_with_the_roll() {
     assert!(effects.iter().any(rolled), "{effects:?}");
     replica.check();
 }
+
+/// What ListOffsets tells of the start is the epoch of the record there, whoever leads by now: a
+/// consumer that took the present one for its position's would take all later records for stale
+/// (zoo H3).
+#[test]
+fn the_epoch_at_the_start_is_the_records_not_the_leaders() {
+    let mut recovered = Recovered::default();
+    recovered.apply(batch(0).header(), 100).expect("the first batch");
+    let node = NodeId(1);
+    let assignment = Assignment {
+        leader_epoch: LeaderEpoch(4),
+        leader: Some(node),
+        replicas: vec![node],
+        in_sync: vec![node],
+        ..Assignment::default()
+    };
+    let open = |recovered| {
+        let config = PartitionConfig::default();
+        Replica::new(node, recovered, config, assignment.clone(), Default::default())
+    };
+    assert_eq!(open(recovered).view().start_epoch, LeaderEpoch(1));
+    assert_eq!(open(Recovered::default()).view().start_epoch, LeaderEpoch(4), "nothing is there");
+}

@@ -184,6 +184,9 @@ settings! {
         /// with that and has the metadata. Otherwise a human says so (`cluster quorum --remove`,
         /// `--add`). The same on all nodes.
         restore_votes: bool = true;
+        /// Entries in front of a snapshot that are kept for nodes that are a little behind; who
+        /// needs older ones is sent the snapshot.
+        entries_kept: u64 = 1000, within 0, 1 << 20;
     }
 
     /// What the links to other nodes cost.
@@ -206,6 +209,9 @@ settings! {
         silence_max: Duration = 3 * SECOND, time_within Duration::from_millis(20), 10 * MINUTE;
         /// Requests for the controller that one node may have under way at another.
         requests_max: usize = 1000, within 1, 1 << 20;
+        /// A replica that has not had all of its leader's log for so long is in sync no more
+        /// (`replica.lag.time.max.ms`).
+        lag_time_max: Duration = 10 * SECOND, time_within Duration::from_millis(100), HOUR;
         /// Reads at one time, a shard, for followers that are far behind.
         catch_up_max: usize = 2, within 1, 64;
     }

@@ -156,6 +156,9 @@ impl Driver {
             let now = self.around.clock.now();
             self.take_round(now, first);
             self.perform().await;
+            if let Some(witness) = &self.around.witness {
+                witness.stepped(&self.shard);
+            }
             if self.stopped || self.around.halt.is_halted() {
                 // After a halt nothing may be answered: what stands on the disk is unknown.
                 return;

@@ -6,6 +6,7 @@ use std::fmt;
 use quorate_core::id::{PartitionId, WriteId};
 use quorate_core::partition::Recovered;
 use quorate_core::partition::interface::{Flush, LogOp};
+use quorate_core::shard::Shard;
 
 /// Told in the order in which things happen to a log. Must not wait.
 pub trait Witness: Send + Sync {
@@ -24,6 +25,9 @@ pub trait Witness: Send + Sync {
 
     /// The log is deleted with its topic.
     fn dropped(&self, partition: PartitionId);
+
+    /// A round of steps of this shard is over, and what they asked for is under way.
+    fn stepped(&self, shard: &Shard);
 }
 
 impl fmt::Debug for dyn Witness {

@@ -102,7 +102,7 @@ pub fn check(history: &History, plan: &Plan, struck: Struck) -> Vec<Violation> {
     waits::check(&evidence, &mut violations);
     for complaint in &history.complaints {
         let counts = match complaint.property {
-            "answer" => true,
+            "answer" | "start-epoch" => true,
             // Whatever was lost: a log that was cut where it should be has no rot in it.
             "rot" => !struck.rot && !struck.reads_failed,
             // What was acknowledged and lost leaves a gap behind it.

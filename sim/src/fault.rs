@@ -15,6 +15,7 @@ pub mod disk_slow;
 pub mod disk_stuck;
 pub mod elect_preferred;
 pub mod elect_unclean;
+pub mod journal_gone;
 pub mod lose_replies;
 pub mod maintenance;
 pub mod pause;
@@ -134,6 +135,7 @@ kinds! {
     ElectPreferred(elect_preferred::ElectPreferred),
     ElectUnclean(elect_unclean::ElectUnclean),
     AddPartitions(add_partitions::AddPartitions),
+    JournalGone(journal_gone::JournalGone),
 }
 
 impl Kind {

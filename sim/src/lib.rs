@@ -12,6 +12,7 @@ pub mod log;
 pub mod medium;
 pub mod plan;
 pub mod run;
+pub mod shadow;
 pub mod tool;
 pub mod trace;
 pub mod workload;

@@ -9,6 +9,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use quorate_core::id::PartitionId;
+use quorate_core::segment::checkpoint::Marks;
 
 use crate::chance::Chance;
 use crate::fault::bit_flip::Files;
@@ -346,6 +348,23 @@ impl Medium {
         let names = self.names.lose_power(unsynced, &mut self.chance);
         self.collect();
         (sum, names)
+    }
+
+    /// Takes the journal's files away, if the marks know of its log: whether they are gone.
+    pub fn lose_journal(&mut self) -> bool {
+        let marks = self.contents(Path::new("/data/marks")).pop();
+        let marks = marks.and_then(|(_, bytes)| Marks::decode(&bytes).ok());
+        let is_known = marks.is_some_and(|marks| {
+            marks.logs.iter().any(|mark| mark.partition == PartitionId::METADATA)
+        });
+        if is_known {
+            let journal = Path::new("/data/journal");
+            for (path, _) in self.contents(journal) {
+                let _ = self.remove(&path);
+            }
+            let _ = self.sync_directory(journal);
+        }
+        is_known
     }
 
     /// Flips one durable bit in one of the files. Says where.

@@ -77,6 +77,10 @@ plan_item! {
         in_sync_min: u32 = 1,
         /// `quorate.replace.after`: who is gone for so long has its copies made anew elsewhere.
         replace_after: Duration = Self::REPLACE_AFTER,
+        /// `quorum.entries_kept`: of the metadata log, in front of a snapshot.
+        entries_kept: u64 = 1000,
+        /// `peer.lag_time_max`: who is behind for so long is in sync no more.
+        lag_time: Duration = Duration::from_secs(10),
     }
 }
 
@@ -94,6 +98,8 @@ impl Nodes {
         replication: 1,
         in_sync_min: 1,
         replace_after: Self::REPLACE_AFTER,
+        entries_kept: 1000,
+        lag_time: Duration::from_secs(10),
     };
 
     /// Why no cluster can be so.

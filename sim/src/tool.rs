@@ -89,16 +89,26 @@ pub enum Command {
     },
     /// Plant known bugs, and see whether the checkers notice.
     Zoo {
-        /// Only this one.
+        /// Only these, by slug or by entry (A1). All otherwise.
+        #[arg(long, num_args = 1..)]
+        mutant: Vec<String>,
+        /// Only where there are so many nodes.
         #[arg(long)]
-        mutant: Option<String>,
+        nodes: Option<u32>,
         /// Seeds per mutant, world and campaign, at most.
         #[arg(long, default_value_t = 200)]
         budget: u64,
         /// Campaigns, each with seeds of its own; their median counts.
         #[arg(long, default_value_t = 1)]
         campaigns: u64,
-        /// Print the list of all historic bugs, and what became of each, as a page.
+        /// Seeds that run at once; by default one a core.
+        #[arg(long)]
+        jobs: Option<usize>,
+        /// A file of what was found out. The hunt goes on where it says that the last one was.
+        #[arg(long)]
+        keep: Option<PathBuf>,
+        /// Print the list of all historic bugs, and what became of each, as a page; with `--keep`,
+        /// from that file.
         #[arg(long)]
         markdown: bool,
     },
@@ -193,9 +203,17 @@ pub fn main() -> std::process::ExitCode {
         Command::Replay { file, how, show } => single::replay(&file, &how, &show),
         Command::Corpus => single::corpus(),
         Command::Bench { seeds } => bench::run(seeds),
-        Command::Zoo { mutant, budget, campaigns, markdown } => {
-            let only = mutant.as_deref();
-            zoo::run(&zoo::Hunt { only, budget, campaigns: campaigns.max(1), markdown })
+        Command::Zoo { mutant, nodes, budget, campaigns, jobs, keep, markdown } => {
+            let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+            zoo::run(&zoo::Hunt {
+                only: mutant,
+                nodes,
+                budget,
+                campaigns: campaigns.max(1),
+                jobs: jobs.unwrap_or_else(cores),
+                keep,
+                markdown,
+            })
         }
     };
     code.into()

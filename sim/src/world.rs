@@ -58,8 +58,14 @@ async fn simulate(plan: Arc<Plan>) -> Observed {
     let faults = madsim::task::spawn(actors.clone().strike());
     let clients = madsim::task::spawn(actors.clone().work());
 
-    until(&time, plan.run.safety).await;
+    let is_blamed = until_blamed(&cluster, plan.run.safety).await;
     faults.abort();
+    if is_blamed {
+        // Nothing that follows could be better news.
+        supervisors.iter().for_each(|supervisor| supervisor.abort());
+        clients.abort();
+        return actors.end_early().await;
+    }
     cluster.heal();
     actors.stage.heal();
     trace::event(time.elapsed(), Mark::Run, "all", [0; 3], || "healed");
@@ -102,6 +108,20 @@ async fn simulate(plan: Arc<Plan>) -> Observed {
     clients.abort();
     cluster.discard().await;
     observed
+}
+
+/// Waits until then; or, with several nodes, until one is seen to do wrong. Whether one is.
+async fn until_blamed(cluster: &Cluster, then: Duration) -> bool {
+    const LOOK: Duration = Duration::from_millis(100);
+    let time = &cluster.time;
+    while cluster.members.len() > 1 && time.elapsed() + LOOK < then {
+        until(time, time.elapsed() + LOOK).await;
+        if cluster.is_blamed() {
+            return true;
+        }
+    }
+    until(time, then).await;
+    false
 }
 
 fn note_end(observed: &Observed, finished: bool) {
@@ -147,6 +167,17 @@ impl Actors {
             drop(spawn_client(operator, life));
         };
         inject::all(Arc::clone(&self.cluster), Arc::clone(&self.plan), act).await;
+    }
+
+    /// What was seen by now.
+    async fn end_early(self) -> Observed {
+        let mut observed = self.cluster.observed();
+        observed.stuck.clear();
+        observed.history = self.history.lock().expect("one thread").clone();
+        observed.simulated = self.cluster.time.elapsed();
+        note_end(&observed, false);
+        self.cluster.discard().await;
+        observed
     }
 
     /// Creates the topics, then writes and reads. Returns those who go on doing so when the writers

@@ -3,6 +3,8 @@
 
 pub mod entries;
 
+use std::fmt;
+
 use crate::run::World;
 
 /// A planted bug.
@@ -12,29 +14,122 @@ pub struct Mutant {
     /// The entry of the list of historic bugs that it translates; `-` for one of our own.
     pub entry: &'static str,
     /// Where its line is compiled in and can be passed.
-    pub worlds: &'static [World],
+    pub places: &'static [Place],
     /// Why no plan can show it yet; empty if some can.
     pub not_yet: &'static str,
 }
 
-const CORES: &[World] = &[World::Cores];
-const NODES: &[World] = &[World::Nodes];
-const BOTH: &[World] = &[World::Cores, World::Nodes];
+/// Where a planted bug is hunted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub world: World,
+    /// As `--nodes`.
+    pub nodes: u32,
+}
 
-const fn mutant(entry: &'static str, slug: &'static str, worlds: &'static [World]) -> Mutant {
-    Mutant { slug, entry, worlds, not_yet: "" }
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.nodes {
+            1 => f.write_str(self.world.name()),
+            nodes => write!(f, "{nodes} {}", self.world.name()),
+        }
+    }
+}
+
+const fn cores(nodes: u32) -> Place {
+    Place { world: World::Cores, nodes }
+}
+
+const fn nodes(nodes: u32) -> Place {
+    Place { world: World::Nodes, nodes }
+}
+
+const CORES: &[Place] = &[cores(1)];
+const NODES: &[Place] = &[nodes(1)];
+const BOTH: &[Place] = &[cores(1), nodes(1)];
+/// What needs several nodes, three of them mostly; votes that change, five.
+const THREE: &[Place] = &[cores(3), nodes(3)];
+const FIVE: &[Place] = &[cores(5), nodes(5)];
+const THREE_NODES: &[Place] = &[nodes(3)];
+const ONE_AND_THREE: &[Place] = &[nodes(1), nodes(3)];
+
+const fn mutant(entry: &'static str, slug: &'static str, places: &'static [Place]) -> Mutant {
+    Mutant { slug, entry, places, not_yet: "" }
 }
 
 const fn not_yet(entry: &'static str, slug: &'static str, why: &'static str) -> Mutant {
-    Mutant { slug, entry, worlds: &[], not_yet: why }
+    Mutant { slug, entry, places: &[], not_yet: why }
+}
+
+/// What the simulator lacks to see those that survived.
+const SURVIVORS: &[(&str, &str)] = &[];
+
+impl Mutant {
+    /// Why it is not caught, if that is known.
+    pub fn lacks(&self) -> &'static str {
+        let known = SURVIVORS.iter().find(|(slug, _)| *slug == self.slug);
+        known.map_or("", |(_, why)| why)
+    }
 }
 
 /// All mutants of the product.
 pub const MUTANTS: &[Mutant] = &[
+    mutant("A1", "hw-truncate-then-elect", THREE),
+    mutant("A2", "two-lineages-after-power-loss", THREE),
+    mutant("A3", "epoch-answer-skips-gap", THREE),
+    mutant("A4", "missed-epoch-no-truncate", THREE),
+    mutant("A6", "noop-truncate-leaves-epochs", THREE),
     mutant("A7", "epoch-zero-forgotten", CORES),
+    mutant("A8", "isr-join-before-epoch-start", THREE),
+    mutant("A9", "hw-bump-before-truncate", THREE),
+    mutant("A10", "diverging-fetch-counts-as-ack", THREE),
+    mutant("A11", "ack-by-term-not-by-commit", THREE),
+    mutant("A13", "hw-under-min-isr", THREE),
+    mutant("A14", "isr-shrink-wakes-nobody", THREE),
+    mutant("A16", "zombie-controller-verdict-believed", THREE),
+    mutant("A17", "stale-incarnation-joins-isr", THREE),
+    mutant("A18", "fenced-replica-joins-isr", THREE),
+    mutant("A19", "last-replica-standing", THREE),
+    mutant("A21", "replicas-stamp-own-offsets", THREE),
+    mutant("A22", "catchup-declared-done", THREE),
+    mutant("A23", "unsynced-backup-acks", THREE),
+    mutant("B1", "old-term-commit-by-count", THREE),
+    mutant("B3", "same-epoch-leader-after-restart", THREE),
     mutant("B4", "answer-before-sync", NODES),
     mutant("B4", "answer-before-written", BOTH),
-    not_yet("B29", "uncommitted-image-exposed", entries::ASKED),
+    mutant("B4", "ack-before-fsync", THREE),
+    mutant("B5", "leader-counts-unflushed-noop", THREE),
+    mutant("B6", "observer-does-not-flush", FIVE),
+    not_yet("B8", "read-index-before-first-commit", entries::READS),
+    not_yet("B9", "read-index-ctx-reused", entries::READS),
+    mutant("B11", "follower-applies-past-verified", THREE),
+    mutant("B12", "stale-match-index", THREE),
+    mutant("B12", "stale-write-counts", THREE),
+    mutant("B13", "unsorted-quorum-scan", THREE),
+    mutant("B14", "prevote-has-side-effects", THREE),
+    mutant("B15", "prevote-deadlock-on-terms", THREE),
+    mutant("B16", "adopt-vote-from-rejection", THREE),
+    mutant("B18", "reformatted-voter-votes", THREE),
+    mutant("B19", "unsynced-minority-rejoins", THREE),
+    mutant("B20", "snapshot-keeps-conflicting-log", THREE),
+    mutant("B21", "snapshot-id-off-by-one", THREE),
+    mutant("B23", "snapshot-load-adds-only", THREE),
+    mutant("B24", "applied-index-not-atomic", THREE),
+    mutant("B25", "truncate-committed", THREE),
+    mutant("B26", "sync-ack-before-persist", THREE),
+    mutant("B29", "uncommitted-image-exposed", THREE),
+    mutant("B30", "app-resigns-raft-does-not", THREE),
+    mutant("B31", "concurrent-expiry-lost-update", THREE),
+    mutant("C1", "single-server-change-across-terms", FIVE),
+    mutant("C2", "removed-leader-counts-itself", FIVE),
+    mutant("C3", "campaign-with-unapplied-config", FIVE),
+    mutant("C4", "learner-refuses-vote", FIVE),
+    mutant("C6", "joint-config-lost-in-snapshot", FIVE),
+    mutant("C8", "removed-node-disrupts", FIVE),
+    mutant("C9", "reassignment-completes-early", FIVE),
+    mutant("C11", "stray-deletion-inverted", ONE_AND_THREE),
+    mutant("C13", "failed-dir-recreates-empty", THREE_NODES),
+    mutant("C14", "config-not-reverted-on-truncate", FIVE),
     mutant("D1", "clean-marker-survives-crash-in-recovery", NODES),
     mutant("D2", "new-file-dir-not-synced", NODES),
     mutant("D3", "side-file-not-forced", NODES),
@@ -43,18 +138,23 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("D7", "checksum-mismatch-means-truncate", NODES),
     not_yet("D8", "corrupt-meta-means-orphan", entries::MARKS),
     mutant("-", "ignore-torn-tail", NODES),
+    mutant("-", "journal-resurrects-cut", THREE_NODES),
+    mutant("-", "cut-before-orphan-synced", THREE_NODES),
+    mutant("-", "cut-snapshot-survives", THREE_NODES),
+    mutant("D14", "empty-journal-means-new-node", NODES),
     not_yet("D16", "misdirected-write", "no fault writes to a wrong place yet"),
     mutant("E2", "dedup-window-too-small", BOTH),
     mutant("E3", "cached-wrong-offset", BOTH),
     mutant("E4", "state-before-append", BOTH),
     mutant("E5", "sequence-wrap", BOTH),
     mutant("E7", "state-dies-with-log", BOTH),
-    mutant("E9", "pid-block-issued-twice", NODES),
+    mutant("E9", "pid-block-issued-twice", ONE_AND_THREE),
     not_yet("G3", "static-double-owner", entries::GROUPS),
     not_yet("G11", "serve-before-load", entries::GROUPS),
     not_yet("-", "group-answer-before-log", entries::GROUPS),
     not_yet("H1", "offsets-expire-in-use", entries::GROUPS),
     not_yet("H2", "commit-epoch-forgotten", entries::GROUPS),
+    mutant("H3", "listoffsets-current-epoch", THREE_NODES),
     not_yet("H6", "offsets-outlive-topic", entries::GROUPS),
     mutant("H7", "spurious-zero-offset", NODES),
     mutant("I6", "retention-past-hw", BOTH),
@@ -62,7 +162,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("K3", "lost-wakeup-in-purgatory", BOTH),
     mutant("K5", "empty-success", BOTH),
     mutant("L4", "unknown-timestamp-is-old", BOTH),
-    not_yet("-", "stale-write-counts", entries::QUORUM),
-    not_yet("-", "vote-before-fsync", entries::QUORUM),
+    mutant("-", "vote-before-fsync", THREE),
+    mutant("-", "expansion-not-awaited", THREE),
     mutant("-", "append-time-falls", BOTH),
 ];

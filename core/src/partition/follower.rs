@@ -229,7 +229,11 @@ impl Replica {
             self.answer_written(done, effects);
         }
         self.log_bytes = recovered.bytes();
-        self.log = recovered;
+        let before = std::mem::replace(&mut self.log, recovered);
+        // zoo A6: the log is cut, and what is known of its epochs is not.
+        if mutant!("noop-truncate-leaves-epochs") {
+            self.log.leader_epochs = before.leader_epochs;
+        }
         if self.wall_clock.is_trusted() {
             self.log.producers.date(now.wall);
         }

@@ -411,6 +411,8 @@ pub struct ReadView {
     pub is_leader: bool,
     /// The first offset that is there. It is durable: a crash does not bring records below back.
     pub log_start: Offset,
+    /// The leader epoch of the record there; of an empty log, that of whoever would write it.
+    pub start_epoch: LeaderEpoch,
     pub high_watermark: Offset,
     /// Equal to the high watermark until transactions exist.
     pub last_stable: Offset,

@@ -130,7 +130,12 @@ impl Quorum {
     fn install(&mut self, snapshot: Snapshot, effects: &mut Vec<Effect>) {
         reached!("snapshot-installed");
         let position = snapshot.position;
-        let mut log = Log::new(position, Some((position.index, snapshot.configuration.clone())));
+        // zoo C6: who votes is a part of the snapshot.
+        let voters = match (mutant!("joint-config-lost-in-snapshot"), self.configuration()) {
+            (true, Some(own)) => own.clone(),
+            _ => snapshot.configuration.clone(),
+        };
+        let mut log = Log::new(position, Some((position.index, voters)));
         // zoo B20
         if mutant!("snapshot-keeps-conflicting-log") {
             let tail = self.log.entries().filter(|entry| entry.index > position.index);

@@ -24,7 +24,7 @@ use crate::quorum::votes;
 use crate::quorum_log::{LogWrite, QuorumLog};
 use crate::rng::Rng;
 use crate::time::{Instant, Now, Timestamp};
-use crate::{controller, partition, quorum, reached};
+use crate::{controller, mutant, partition, quorum, reached};
 
 /// What a seat is told. Of the log's inputs it takes `Written`, `WriteFailed` and `Close`.
 #[derive(Debug)]
@@ -314,7 +314,10 @@ impl Seat {
             Err(reason) => return self.halt_unreadable(reason, effects),
         };
         reached!("metadata-restored");
-        self.image = Image::default();
+        // zoo B23: what the snapshot does not name lives on.
+        if !mutant!("snapshot-load-adds-only") {
+            self.image = Image::default();
+        }
         records.iter().for_each(|record| self.image.apply(record));
         self.applied = snapshot.position.index;
         effects.push(Effect::Restored(records));

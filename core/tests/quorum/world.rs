@@ -293,6 +293,7 @@ impl World {
         assert_eq!(quorum.log().last(), issued.log.last(), "the disk is not told everything");
         assert_eq!(quorum.log().base(), issued.log.base(), "the disk keeps something else");
         assert_eq!(quorum.term(), issued.hard.term);
+        assert_eq!(quorum.configuration(), issued.log.configuration(), "the disk has other voters");
         let member = node.member;
         let committed = quorum.committed();
         let is_leader = quorum.leader() == Some(id);

@@ -16,6 +16,7 @@ use quorate_core::group::interface::Input as ForGroups;
 use quorate_core::id::{NodeEpoch, NodeId, PartitionId, TopicId};
 use quorate_core::metadata::config::TopicConfigs;
 use quorate_core::metadata::{ConfigResource, Image, Record, Topic as TopicRecord};
+use quorate_core::mutant;
 use quorate_core::partition::interface::{Assignment, Input as PartitionInput};
 use quorate_core::shard::interface::{Input, Open, Role};
 use quorate_core::time::Timestamp;
@@ -333,6 +334,15 @@ impl Keeper {
         }
         let (recovered, reader) = match self.storage.open_log(partition).await {
             Ok(opened) => opened,
+            // zoo C13: what cannot be read is taken for what was never there.
+            Err(LogError::Rot(_)) if mutant!("failed-dir-recreates-empty") => {
+                self.storage.remove_log(partition).await?;
+                match self.storage.open_log(partition).await {
+                    Ok(opened) => opened,
+                    Err(LogError::Rot(_)) => return Ok((place, Log::Offline)),
+                    Err(LogError::Storage(error)) => return Err(error.into()),
+                }
+            }
             Err(LogError::Rot(rot)) => {
                 tracing::error!(topic = topic.name, index = partition.index, "{rot}");
                 return Ok((place, Log::Offline));
@@ -393,7 +403,9 @@ impl Keeper {
                     let partition = topic.partition(partition.index);
                     partition.is_some_and(|partition| !matches!(partition.log, Log::Elsewhere))
                 });
-            if !is_known {
+            // zoo C11
+            let is_stray = if mutant!("stray-deletion-inverted") { is_known } else { !is_known };
+            if is_stray {
                 tracing::info!(%partition, "a log that belongs here no more is removed");
                 followed.leaving.insert(partition, self.remove(partition, None));
             }

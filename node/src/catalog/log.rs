@@ -33,6 +33,7 @@ impl LogHandle {
     ) -> Self {
         let view = ReadView {
             leader_epoch: quorate_core::id::LeaderEpoch(-1),
+            start_epoch: quorate_core::id::LeaderEpoch(-1),
             is_leader: false,
             log_start: opened_with.0,
             high_watermark: opened_with.0,

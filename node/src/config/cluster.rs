@@ -179,6 +179,7 @@ impl NodeConfig {
             append_bytes_max: defaults.append_bytes_max.min(entry_bytes_max),
             chunk_bytes: defaults.chunk_bytes.min(entry_bytes_max),
             snapshot_after_bytes: self.quorum.snapshot_bytes,
+            entries_kept: self.quorum.entries_kept,
             snapshot_bytes_max: 64 << 20,
             election_timeout: self.quorum.election_timeout,
             heartbeat_interval: self.quorum.heartbeat_interval,

@@ -272,6 +272,10 @@ fn limits(config: &NodeConfig, wall_clock: WallClock) -> Limits {
     Limits {
         partition: partition::interface::Limits {
             wall_clock,
+            replication: partition::interface::ReplicationLimits {
+                lag_time_max: config.peer.lag_time_max,
+                ..partition::interface::ReplicationLimits::default()
+            },
             ..partition::interface::Limits::default()
         },
         group: group::interface::GroupLimits {

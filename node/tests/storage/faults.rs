@@ -419,6 +419,10 @@ async fn clean_closes_leave_one_snapshot_and_its_forerunner() {
 
 #[tokio::test]
 async fn a_journal_that_is_gone_is_not_an_empty_one() {
+    miss_the_journal().await;
+}
+
+pub(crate) async fn miss_the_journal() {
     let disk = disk();
     let mut engine = open(&disk).await.expect("opens");
     let log = PartitionId::METADATA;

@@ -28,6 +28,10 @@ fn rot(_: u64) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(faults::tell_rot())
 }
 
+fn no_journal(_: u64) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(faults::miss_the_journal())
+}
+
 /// The first seed whose story goes wrong with the mutant.
 fn caught(slug: Option<&'static str>, scenario: Scenario) -> Option<u64> {
     let seeds = if slug.is_some() { SEEDS } else { HEALTHY_SEEDS };
@@ -46,7 +50,7 @@ fn caught(slug: Option<&'static str>, scenario: Scenario) -> Option<u64> {
 
 #[test]
 fn every_planted_bug_is_noticed() {
-    let planted: [(&str, Scenario); 11] = [
+    let planted: [(&str, Scenario); 12] = [
         ("answer-before-sync", story),
         ("ignore-torn-tail", story),
         ("clean-marker-survives-crash-in-recovery", story),
@@ -58,8 +62,9 @@ fn every_planted_bug_is_noticed() {
         ("journal-resurrects-cut", cut),
         ("append-after-write-error", failure),
         ("checksum-mismatch-means-truncate", rot),
+        ("empty-journal-means-new-node", no_journal),
     ];
-    for scenario in [story, cut, failure, rot] {
+    for scenario in [story, cut, failure, rot, no_journal] {
         assert_eq!(caught(None, scenario), None, "without a planted bug all goes well");
     }
     let quiet = std::panic::take_hook();

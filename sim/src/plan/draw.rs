@@ -4,6 +4,7 @@
 mod clusters;
 mod families;
 mod scenarios;
+mod storms;
 
 use std::time::Duration;
 

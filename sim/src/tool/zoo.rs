@@ -1,49 +1,84 @@
-//! Hunting in the zoo: each planted bug is set loose on fresh seeds, in every world that has its
-//! line, until something is not passed; in several campaigns, of which the median counts.
+//! Hunting in the zoo: each planted bug is set loose on fresh seeds, in every place that has its
+//! line, until something is not passed that is passed without it; in several campaigns, of which
+//! the median counts.
 #![allow(clippy::print_stdout)]
 // Hunting measures real time; no simulated world sees it.
 #![allow(clippy::disallowed_methods)]
 
-use std::io::{self, Read as _};
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+mod hunt;
+mod kept;
+mod page;
+
+use std::path::PathBuf;
 
 use super::USAGE;
-use crate::run::{Verdict, World};
-use crate::zoo::entries::ENTRIES;
-use crate::zoo::{MUTANTS, Mutant};
-
-/// Real time after which a run counts as hung.
-const HUNG: Duration = Duration::from_secs(60);
-
-/// Between the first seeds of two campaigns.
-const APART: u64 = 100_000;
+use crate::run::Verdict;
+use crate::zoo::{MUTANTS, Mutant, Place};
 
 /// How to hunt.
-pub(super) struct Hunt<'a> {
-    pub(super) only: Option<&'a str>,
-    /// Seeds per mutant, world and campaign, at most.
+pub(super) struct Hunt {
+    /// Slugs or entries; empty for all.
+    pub(super) only: Vec<String>,
+    /// Only in places with so many nodes.
+    pub(super) nodes: Option<u32>,
+    /// Seeds per mutant, place and campaign, at most.
     pub(super) budget: u64,
     pub(super) campaigns: u64,
-    /// Print the whole list as a page instead.
+    /// Seeds that run at once.
+    pub(super) jobs: usize,
+    /// What was found out before, and is kept for the next hunt.
+    pub(super) keep: Option<PathBuf>,
+    /// Print the whole list as a page instead, from what is kept if there is such a file.
     pub(super) markdown: bool,
 }
 
-/// What the campaigns against one mutant in one world came to.
+impl Hunt {
+    fn wants(&self, mutant: &Mutant) -> bool {
+        let named = |name: &String| name == mutant.slug || name == mutant.entry;
+        self.only.is_empty() || self.only.iter().any(named)
+    }
+}
+
+/// One campaign against one mutant in one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Outcome {
+    slug: String,
+    place: Place,
+    campaign: u64,
+    /// Seeds that were looked at, or were needed.
+    seeds: u64,
+    /// What was said when it was caught; empty if it was not.
+    sentence: String,
+}
+
+/// What the campaigns against one mutant in one place came to.
 struct Score {
     mutant: &'static Mutant,
-    world: World,
+    place: Place,
     /// Seeds needed, ascending; `None` for not caught.
-    seeds: Vec<Option<u64>>,
-    /// What was said when it was first caught.
+    needed: Vec<Option<u64>>,
+    /// Looked at in vain, at most.
+    in_vain: u64,
     sentence: String,
 }
 
 impl Score {
+    fn new(mutant: &'static Mutant, place: Place, outcomes: &[Outcome]) -> Option<Self> {
+        let of = |outcome: &&Outcome| outcome.slug == mutant.slug && outcome.place == place;
+        let found: Vec<&Outcome> = outcomes.iter().filter(of).collect();
+        let caught = |outcome: &&Outcome| !outcome.sentence.is_empty();
+        let mut needed: Vec<Option<u64>> =
+            found.iter().map(|found| caught(&found).then_some(found.seeds)).collect();
+        needed.sort_by_key(|seeds| seeds.unwrap_or(u64::MAX));
+        let sentence = found.iter().copied().find(caught);
+        let in_vain = found.iter().map(|found| found.seeds).max()?;
+        let sentence = sentence.map_or_else(String::new, |found| found.sentence.clone());
+        Some(Self { mutant, place, needed, in_vain, sentence })
+    }
+
     /// Half of the campaigns needed no more seeds than this.
     fn median(&self) -> Option<u64> {
-        self.seeds.get(self.seeds.len() / 2).copied().flatten()
+        self.needed.get(self.needed.len() / 2).copied().flatten()
     }
 
     fn checker(&self) -> &str {
@@ -51,153 +86,59 @@ impl Score {
     }
 }
 
-pub(super) fn run(hunt: &Hunt<'_>) -> u8 {
-    let wanted = |mutant: &&Mutant| hunt.only.is_none_or(|slug| slug == mutant.slug);
-    let mutants: Vec<&Mutant> = MUTANTS.iter().filter(wanted).collect();
+pub(super) fn run(hunt: &Hunt) -> u8 {
+    let mutants: Vec<&Mutant> = MUTANTS.iter().filter(|mutant| hunt.wants(mutant)).collect();
     if mutants.is_empty() {
-        println!("no mutant is called {}", hunt.only.unwrap_or_default());
+        println!("no mutant is called {}", hunt.only.join(" or "));
         return USAGE;
     }
-    let mut scores = Vec::new();
-    for mutant in mutants {
-        if !mutant.not_yet.is_empty() && !hunt.markdown {
+    let kept = match hunt.keep.as_deref().map(kept::read).transpose() {
+        Ok(kept) => kept.unwrap_or_default(),
+        Err(error) => {
+            println!("{error}");
+            return USAGE;
+        }
+    };
+    if hunt.markdown && hunt.keep.is_some() {
+        page::print(&scores(&kept), hunt);
+        return 0;
+    }
+    if !hunt.markdown {
+        for mutant in mutants.iter().filter(|mutant| !mutant.not_yet.is_empty()) {
             println!("{:<40} not applicable: {}", mutant.slug, mutant.not_yet);
         }
-        for world in mutant.worlds {
-            let score = campaigns(mutant, *world, hunt);
-            if !hunt.markdown {
-                print(&score, hunt);
-            }
-            scores.push(score);
-        }
     }
+    let outcomes = hunt::all(&mutants, kept, hunt);
+    let scores = scores(&outcomes);
     if hunt.markdown {
-        print_page(&scores, hunt);
+        page::print(&scores, hunt);
     }
-    sum_up(&scores, hunt)
+    sum_up(&mutants, &scores)
 }
 
-fn print(score: &Score, hunt: &Hunt<'_>) {
-    let (slug, world) = (score.mutant.slug, score.world.name());
-    match score.median() {
-        Some(seeds) => println!("{slug:<40} {world:<6} caught, {seeds} seeds, {}", score.sentence),
-        None => println!("{slug:<40} {world:<6} NOT caught in {} seeds", hunt.budget),
-    }
+fn scores(outcomes: &[Outcome]) -> Vec<Score> {
+    let all = MUTANTS.iter().flat_map(|mutant| mutant.places.iter().map(move |at| (mutant, *at)));
+    all.filter_map(|(mutant, place)| Score::new(mutant, place, outcomes)).collect()
 }
 
 /// How many are caught somewhere, and with how many seeds.
-fn sum_up(scores: &[Score], hunt: &Hunt<'_>) -> u8 {
-    let hunted: Vec<&str> = scores.iter().map(|score| score.mutant.slug).collect();
-    let mut best: Vec<u64> = MUTANTS
-        .iter()
-        .filter(|mutant| hunted.contains(&mutant.slug))
-        .filter_map(|mutant| {
-            let of = scores.iter().filter(|score| score.mutant.slug == mutant.slug);
-            of.filter_map(Score::median).min()
-        })
-        .collect();
-    best.sort_unstable();
-    let applicable = MUTANTS.iter().filter(|mutant| hunted.contains(&mutant.slug)).count();
-    let median = best.get(best.len() / 2).map_or_else(|| "-".to_owned(), u64::to_string);
-    println!(
-        "{} of {applicable} mutants caught; median {median} seeds, {} campaigns of {} each",
-        best.len(),
-        hunt.campaigns,
-        hunt.budget
-    );
-    if best.len() == applicable { 0 } else { Verdict::Inconclusive.exit_code() }
+fn sum_up(mutants: &[&Mutant], scores: &[Score]) -> u8 {
+    let (caught, hunted, sentence) = summary(mutants, scores);
+    println!("{sentence}");
+    if caught == hunted { 0 } else { Verdict::Inconclusive.exit_code() }
 }
 
-/// The list of historic bugs, and what became of each.
-fn print_page(scores: &[Score], hunt: &Hunt<'_>) {
-    println!("# The zoo: historic bugs, planted\n");
-    println!(
-        "Made by `cargo sim zoo --markdown --campaigns {} --budget {}`. Seeds are the median over \
-         the\ncampaigns; behind them stands which checker spoke first.\n",
-        hunt.campaigns, hunt.budget
-    );
-    println!("| entry | planted as | caught | or why not |\n|---|---|---|---|");
-    for entry in ENTRIES {
-        if entry.not_yet.is_empty() {
-            print_rows(scores, entry.id, entry.slug, hunt);
-        } else {
-            let planted = MUTANTS.iter().filter(|mutant| mutant.entry == entry.id);
-            let slugs: Vec<String> = planted.map(|mutant| format!("`{}`", mutant.slug)).collect();
-            let (id, slug, why) = (entry.id, entry.slug, entry.not_yet);
-            println!("| {id} `{slug}` | {} | | {why} |", slugs.join(", "));
-        }
-    }
-    print_rows(scores, "-", "our own", hunt);
-    println!();
-}
-
-fn print_rows(scores: &[Score], id: &str, slug: &str, hunt: &Hunt<'_>) {
-    for mutant in MUTANTS.iter().filter(|mutant| mutant.entry == id) {
+/// How many were caught, of how many that were hunted; and that in words.
+fn summary(mutants: &[&Mutant], scores: &[Score]) -> (usize, usize, String) {
+    let hunted = mutants.iter().filter(|mutant| mutant.not_yet.is_empty());
+    let best = |mutant: &Mutant| {
         let of = scores.iter().filter(|score| score.mutant.slug == mutant.slug);
-        let cells: Vec<String> = of
-            .map(|score| match score.median() {
-                Some(seeds) => {
-                    format!("{}: {seeds} seeds, {}", score.world.name(), score.checker())
-                }
-                None => format!("{}: not in {} seeds", score.world.name(), hunt.budget),
-            })
-            .collect();
-        let (caught, why) = (cells.join("; "), mutant.not_yet);
-        println!("| {id} `{slug}` | `{}` | {caught} | {why} |", mutant.slug);
-    }
-}
-
-fn campaigns(mutant: &'static Mutant, world: World, hunt: &Hunt<'_>) -> Score {
-    let mut score = Score { mutant, world, seeds: Vec::new(), sentence: String::new() };
-    for campaign in 0..hunt.campaigns {
-        let first = campaign * APART;
-        let mut needed = None;
-        for seed in first..first + hunt.budget {
-            match run_apart(mutant.slug, world, seed) {
-                Ok(None) => {}
-                Ok(Some(sentence)) => {
-                    needed = Some(seed - first + 1);
-                    if score.sentence.is_empty() {
-                        score.sentence = sentence;
-                    }
-                    break;
-                }
-                Err(error) => {
-                    println!("cannot run seed {seed}: {error}");
-                    break;
-                }
-            }
-        }
-        score.seeds.push(needed);
-    }
-    score.seeds.sort_by_key(|seeds| seeds.unwrap_or(u64::MAX));
-    score
-}
-
-/// Runs a seed in a process of its own, since a planted bug may never come to an end. What was
-/// wrong, in a sentence.
-fn run_apart(slug: &str, world: World, seed: u64) -> io::Result<Option<String>> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["run", "--world", world.name(), "--mutant", slug, "--seed", &seed.to_string()]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    let begun = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        if begun.elapsed() > HUNG {
-            child.kill()?;
-            child.wait()?;
-            return Ok(Some(format!("hanging for {} s", HUNG.as_secs())));
-        }
-        thread::sleep(Duration::from_millis(2));
+        of.filter_map(Score::median).min()
     };
-    if status.success() {
-        return Ok(None);
-    }
-    let mut text = String::new();
-    child.stdout.take().map(|mut stdout| stdout.read_to_string(&mut text)).transpose()?;
-    // After what the run did comes what was wrong with it.
-    let wrong = text.lines().skip(2).find(|line| !line.starts_with("  faults:"));
-    Ok(Some(wrong.unwrap_or("without a word").trim().to_owned()))
+    let hunted: Vec<Option<u64>> = hunted.map(|mutant| best(mutant)).collect();
+    let mut seeds: Vec<u64> = hunted.iter().copied().flatten().collect();
+    seeds.sort_unstable();
+    let median = seeds.get(seeds.len() / 2).map_or_else(|| "-".to_owned(), u64::to_string);
+    let (caught, all) = (seeds.len(), hunted.len());
+    (caught, all, format!("{caught} of {all} mutants caught; median {median} seeds"))
 }

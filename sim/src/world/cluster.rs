@@ -29,7 +29,7 @@ impl Cluster {
     pub fn new(plan: &Plan) -> Arc<Self> {
         let network = simulator::<SimNetwork>();
         network.configure(plan.seed, plan.link.clone());
-        let ledger = Arc::new(Ledger::default());
+        let ledger = Arc::new(Ledger::new(plan.cluster.nodes));
         let numbers = 1..=plan.cluster.nodes;
         let members = numbers.map(|number| Member::new(plan, number, &ledger)).collect();
         let clients =
@@ -83,6 +83,11 @@ impl Cluster {
     pub fn struck(&self) -> Struck {
         let all = self.members.iter().map(|member| member.struck());
         all.fold(Struck::default(), Struck::and)
+    }
+
+    /// Whether the nodes, side by side, were seen to do wrong.
+    pub fn is_blamed(&self) -> bool {
+        self.ledger.is_blamed()
     }
 
     /// Compares what the nodes hold, once nothing is written any more.

@@ -104,6 +104,7 @@ async fn one(cluster: Arc<Cluster>, node: u32, kind: Kind, moment: Option<Durati
                 member.start();
             }
         }
+        Kind::JournalGone(fault) => lose_journal(&member, fault.down, moment).await,
         Kind::RollingRestart(fault) => roll(&cluster, node, fault.down).await,
         Kind::Blackout(fault) => {
             wait_for_moment(&member, moment).await;
@@ -127,6 +128,15 @@ async fn one(cluster: Arc<Cluster>, node: u32, kind: Kind, moment: Option<Durati
         | Kind::ElectPreferred(_)
         | Kind::ElectUnclean(_)
         | Kind::AddPartitions(_) => unreachable!("an operator does {kind:?}"),
+    }
+}
+
+async fn lose_journal(member: &Member, down: Duration, moment: Option<Duration>) {
+    wait_for_moment(member, moment).await;
+    if member.crash() {
+        member.lose_journal();
+        pass(member, down).await;
+        member.start();
     }
 }
 

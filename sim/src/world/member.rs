@@ -106,7 +106,8 @@ impl Member {
         let chance = Chance::new(plan.seed, &format!("disk {name}"));
         let disk = simulator::<SimDisks>().add(name, plan.disk.clone(), chance);
         let host = network.add(name);
-        let onlooker = Arc::new(Onlooker::new(name, Arc::clone(ledger)));
+        let id = quorate_core::id::NodeId(number as i32);
+        let onlooker = Arc::new(Onlooker::new(name, id, Arc::clone(ledger)));
         let life = Life {
             name,
             number,
@@ -268,6 +269,14 @@ impl Member {
         struck.rot = true;
         struck.journal_rot |= path.to_string_lossy().contains("journal");
         self.onlooker.rot();
+    }
+
+    /// The journal's files are gone, if there was a journal for certain. The node is down.
+    pub fn lose_journal(&self) {
+        if self.disk.medium().lose_journal() {
+            self.state().observed.struck.rot = true;
+            self.note(Mark::Fault, "has no journal any more");
+        }
     }
 
     pub fn fail_reads(&self, reads: u32) {
@@ -488,6 +497,8 @@ fn config(plan: &Plan, number: u32) -> NodeConfig {
     config.request.bytes_max = (knobs.request_memory as usize / 2).min(config.request.bytes_max);
     // Often enough that every life meets some.
     config.quorum.snapshot_bytes = 4096;
+    config.quorum.entries_kept = plan.cluster.entries_kept;
+    config.peer.lag_time_max = plan.cluster.lag_time;
     config.storage.journal_file_bytes = knobs.journal_file_bytes;
     config.storage.journal_files_max = knobs.journal_files as usize;
     config.storage.checkpoint_bytes = knobs.checkpoint_bytes;

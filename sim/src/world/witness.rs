@@ -10,18 +10,21 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use quorate_core::batch::Batch;
 use quorate_core::batch::checksum::checksum;
-use quorate_core::id::{LeaderEpoch, Offset, PartitionId, WriteId};
+use quorate_core::id::{LeaderEpoch, NodeId, Offset, PartitionId, WriteId};
 use quorate_core::partition::interface::{Flush, LogOp};
 use quorate_core::partition::{Recovered, SegmentInfo};
 use quorate_core::segment::frame::FrameHeader;
+use quorate_core::shard::Shard;
 use quorate_node::witness::Witness;
 
 use crate::check::Violation;
+use crate::shadow::Shadow;
 
 /// See the file's comment. It outlives the node's lives.
 #[derive(Debug)]
 pub struct Onlooker {
     name: &'static str,
+    node: NodeId,
     ledger: Arc<Ledger>,
     seen: Mutex<Seen>,
 }
@@ -29,9 +32,12 @@ pub struct Onlooker {
 /// A batch's place: leader epoch and offset name one batch, of one leader.
 type Place = (PartitionId, Offset, LeaderEpoch);
 
-/// What all nodes of a cluster have appended.
+/// What all nodes of a cluster have appended; and, if there are several, what they hold and say.
 #[derive(Debug, Default)]
-pub struct Ledger(Mutex<Entries>);
+pub struct Ledger {
+    entries: Mutex<Entries>,
+    shadow: Option<Shadow>,
+}
 
 #[derive(Debug, Default)]
 struct Entries {
@@ -41,8 +47,12 @@ struct Entries {
 }
 
 impl Ledger {
+    pub fn new(nodes: u32) -> Self {
+        Self { entries: Mutex::default(), shadow: (nodes > 1).then(Shadow::default) }
+    }
+
     fn append(&self, name: &'static str, place: Place, batch: &Batch) {
-        let mut entries = self.0.lock().expect("one thread");
+        let mut entries = self.entries.lock().expect("one thread");
         let content = checksum(batch.records());
         let known = entries.batches.entry(place).or_default();
         known.insert(name, content);
@@ -58,9 +68,17 @@ impl Ledger {
         }
     }
 
+    /// Whether anything was wrong so far.
+    pub fn is_blamed(&self) -> bool {
+        self.shadow.as_ref().is_some_and(Shadow::is_blamed)
+            || !self.entries.lock().expect("one thread").violations.is_empty()
+    }
+
     /// What was wrong.
     pub fn take(&self) -> Vec<Violation> {
-        std::mem::take(&mut self.0.lock().expect("one thread").violations)
+        let mut violations = self.shadow.as_ref().map(Shadow::take).unwrap_or_default();
+        violations.append(&mut self.entries.lock().expect("one thread").violations);
+        violations
     }
 }
 
@@ -88,8 +106,15 @@ struct Lived {
 }
 
 impl Onlooker {
-    pub fn new(name: &'static str, ledger: Arc<Ledger>) -> Self {
-        Self { name, ledger, seen: Mutex::default() }
+    pub fn new(name: &'static str, node: NodeId, ledger: Arc<Ledger>) -> Self {
+        Self { name, node, ledger, seen: Mutex::default() }
+    }
+
+    /// Tells whoever looks at all nodes together.
+    fn tell(&self, tell: impl FnOnce(&Shadow, NodeId)) {
+        if let Some(shadow) = &self.ledger.shadow {
+            tell(shadow, self.node);
+        }
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -101,6 +126,7 @@ impl Onlooker {
         let mut seen = self.seen();
         seen.logs.clear();
         seen.cut.clear();
+        self.tell(Shadow::wiped);
     }
 
     /// Batches that must stand in orphan files.
@@ -118,6 +144,7 @@ impl Onlooker {
     /// Durable bytes were changed.
     pub fn rot(&self) {
         self.seen().logs.values_mut().for_each(|lived| lived.unsure = true);
+        self.tell(Shadow::doubt);
     }
 
     /// What was wrong, and how many states were compared.
@@ -136,6 +163,7 @@ impl Seen {
 
 impl Witness for Onlooker {
     fn opened(&self, partition: PartitionId, recovered: &Recovered) {
+        self.tell(|shadow, node| shadow.opened(node, partition, recovered));
         let mut seen = self.seen();
         let before = seen.logs.remove(&partition);
         let wrong = match &before {
@@ -159,6 +187,7 @@ impl Witness for Onlooker {
     }
 
     fn wants(&self, partition: PartitionId, write: WriteId, op: &LogOp, flush: Flush) {
+        self.tell(|shadow, node| shadow.wants(node, partition, write, op));
         // Each node's metadata log is its own.
         if let LogOp::Append { batch, .. } = op
             && partition != PartitionId::METADATA
@@ -176,6 +205,7 @@ impl Witness for Onlooker {
     }
 
     fn written(&self, partition: PartitionId, through: WriteId) {
+        self.tell(|shadow, node| shadow.written(node, partition, through));
         let mut seen = self.seen();
         let mut wrong = None;
         if let Some(lived) = seen.logs.get_mut(&partition) {
@@ -198,6 +228,7 @@ impl Witness for Onlooker {
     }
 
     fn truncated(&self, partition: PartitionId, write: WriteId, recovered: &Recovered) {
+        self.tell(|shadow, node| shadow.truncated(node, partition, write, recovered));
         let mut seen = self.seen();
         let Seen { logs, cut, .. } = &mut *seen;
         let Some(lived) = logs.get_mut(&partition) else { return };
@@ -216,7 +247,12 @@ impl Witness for Onlooker {
         lived.unsure = false;
     }
 
+    fn stepped(&self, shard: &Shard) {
+        self.tell(|shadow, node| shadow.stepped(node, shard));
+    }
+
     fn dropped(&self, partition: PartitionId) {
+        self.tell(|shadow, node| shadow.dropped(node, partition));
         let mut seen = self.seen();
         seen.logs.remove(&partition);
         seen.cut.retain(|(log, ..)| *log != partition);

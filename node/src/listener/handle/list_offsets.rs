@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use quorate_core::id::{LeaderEpoch, Offset};
+use quorate_core::mutant;
 use quorate_core::time::Timestamp;
 use quorate_net::kafka::error::Code;
 use quorate_net::kafka::messages::list_offsets::{
@@ -95,7 +96,10 @@ async fn one(
         return Err(Code::UnsupportedVersion);
     }
     let end = if committed { view.last_stable } else { view.high_watermark };
-    let at = |offset| Ok(Some((offset, Timestamp::NONE, view.leader_epoch)));
+    let at = |offset, epoch| Ok(Some((offset, Timestamp::NONE, epoch)));
+    // zoo H3: the epoch of whoever leads now is not that of an old record.
+    let lies = mutant!("listoffsets-current-epoch");
+    let start_epoch = if lies { view.leader_epoch } else { view.start_epoch };
     // A new leader does not know yet how far its predecessor had committed. KIP-207.
     let not_yet = if version >= OFFSET_NOT_AVAILABLE {
         Code::OffsetNotAvailable
@@ -107,8 +111,8 @@ async fn one(
     };
     match asked.timestamp {
         LATEST | LARGEST_TIMESTAMP if view.is_settling => Err(not_yet),
-        LATEST => at(end),
-        EARLIEST | EARLIEST_LOCAL | EARLIEST_PENDING => at(view.log_start),
+        LATEST => at(end, view.leader_epoch),
+        EARLIEST | EARLIEST_LOCAL | EARLIEST_PENDING => at(view.log_start, start_epoch),
         LATEST_TIERED => Ok(None),
         LARGEST_TIMESTAMP => largest(node, log, view.log_start, end, view.max_timestamp).await,
         timestamp => {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::super::{Acks, Flush, Mode, Nodes, Plan};
-use super::{draw, draw_faults_of, scenarios};
+use super::{draw, draw_faults_of, scenarios, storms};
 use crate::chance::Chance;
 use crate::fault::Kind;
 
@@ -16,6 +16,12 @@ pub fn draw_cluster(seed: u64, nodes: u32) -> Plan {
     draw_more(&mut Chance::new(seed, "cluster more"), &mut plan.cluster);
     if plan.cluster.nodes == 1 {
         return plan;
+    }
+    let mut habits = Chance::new(seed, "cluster habits");
+    plan.cluster.entries_kept = *habits.pick(&[0, 3, 30, 1000]);
+    // Who waits for nobody writes more than a copy can follow.
+    if plan.workload.acks == Acks::All {
+        plan.cluster.lag_time = Duration::from_millis(*habits.pick(&[500, 2000, 10_000, 10_000]));
     }
     // Replicas of others that lose power together are not trusted any more: only a human makes one
     // of them lead.
@@ -49,6 +55,7 @@ pub fn draw_cluster(seed: u64, nodes: u32) -> Plan {
         plan.faults.extend(faults);
     }
     scenarios::add(seed, &mut plan);
+    storms::add(seed, &mut plan);
     plan.faults.sort_by_key(|fault| fault.at);
     // Whatever the mode: without these disks nothing could go on, and nobody would be to blame.
     keep_within_budget(&mut plan);

@@ -56,7 +56,7 @@ pub async fn read(scene: Scene, client: u32) {
             Ok(answers) => {
                 for (partition, answer) in answers {
                     match answer {
-                        Fetched::Read { next } => drop(positions.insert(partition, next)),
+                        Fetched::Read { next, .. } => drop(positions.insert(partition, next)),
                         Fetched::OutOfRange => {
                             if let Ok(start) = place(&scene, open, partition, EARLIEST).await {
                                 positions.insert(partition, start);
@@ -75,7 +75,11 @@ pub async fn read(scene: Scene, client: u32) {
 
 /// What a fetch of one partition came to.
 enum Fetched {
-    Read { next: i64 },
+    /// And the leader epoch of the first batch, if there is one.
+    Read {
+        next: i64,
+        epoch: Option<i32>,
+    },
     OutOfRange,
     Failed(i16),
 }
@@ -151,10 +155,11 @@ fn judge(found: PartitionData, from: i64) -> (End, Fetched) {
     }
     let bytes = found.records.map_or_else(Bytes::new, |records| records.into_bytes());
     let mut records = Vec::new();
-    let mut next = from;
+    let (mut next, mut epoch) = (from, None);
     for batch in split(bytes) {
         match batch {
             Ok(batch) => {
+                epoch = epoch.or_else(|| Some(batch.header().leader_epoch().0));
                 next = batch.header().next_offset().0;
                 values::records(&batch, from, &mut records);
             }
@@ -165,7 +170,7 @@ fn judge(found: PartitionData, from: i64) -> (End, Fetched) {
         }
     }
     let (high_watermark, log_start) = (found.high_watermark, found.log_start_offset.max(0));
-    (End::Read { records, high_watermark, log_start }, Fetched::Read { next })
+    (End::Read { records, high_watermark, log_start }, Fetched::Read { next, epoch })
 }
 
 async fn place(
@@ -177,7 +182,7 @@ async fn place(
     Ok(offset_at(scene, link, partition, timestamp).await?.0)
 }
 
-/// The offset, and the epoch of the leader that tells it.
+/// The offset that `timestamp` names, and the leader epoch that is told with it.
 async fn offset_at(
     scene: &Scene,
     link: &mut Link,
@@ -269,9 +274,12 @@ async fn step(
         }
         known => known.unwrap_or_default(),
     };
-    let from = match *position {
-        Some(from) => from,
-        None => *position.insert(place(scene, link, partition, EARLIEST).await?),
+    let (from, told) = match *position {
+        Some(from) => (from, None),
+        None => {
+            let (start, epoch) = offset_at(scene, link, partition, EARLIEST).await?;
+            (*position.insert(start), Some(epoch))
+        }
     };
     let wanted = BTreeMap::from([(partition, from)]);
     let operations = scene.history().operations.len();
@@ -279,8 +287,15 @@ async fn step(
     let bytes_max = scene.plan.workload.read_bytes.max(LAST_READ_BYTES_MIN);
     let answers = fetch(scene, link, client, 11, bytes_max, &wanted).await?;
     match answers.first() {
-        Some((_, Fetched::Read { next })) => {
+        Some((_, Fetched::Read { next, epoch })) => {
             *position = Some(*next);
+            if let (Some(told), Some(found)) = (told, epoch)
+                && told != *found
+            {
+                let sentence = format!("leader epoch {told} is told of {from}, which has {found}");
+                let complaint = Complaint { property: "start-epoch", partition, sentence };
+                scene.history().complaints.push(complaint);
+            }
             let end = match scene.history().operations[operations].end {
                 End::Read { high_watermark, .. } => high_watermark.max(least),
                 _ => *next,

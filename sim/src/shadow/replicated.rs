@@ -1,0 +1,290 @@
+//! The copies of each partition, watched from outside: what a leader says is committed is on the
+//! disk of every replica that may lead (in sync, or eligible), stays there, and is one history.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use quorate_core::id::{LeaderEpoch, NodeEpoch, NodeId, Offset, PartitionId, WriteId};
+use quorate_core::metadata::Image;
+use quorate_core::partition::interface::{Assignment, LogOp};
+use quorate_core::partition::{Recovered, Replica};
+use quorate_core::quorum::interface::Index;
+
+use super::Blamed;
+
+/// Batches by offset: where each ends, and its leader epoch.
+type Batches = BTreeMap<Offset, (Offset, LeaderEpoch)>;
+
+#[derive(Debug, Default)]
+pub(super) struct Replicated {
+    copies: BTreeMap<(PartitionId, NodeId), Held>,
+    committed: BTreeMap<PartitionId, Committed>,
+    /// The controller's last word on each partition, and up to which entry that is.
+    assignments: BTreeMap<PartitionId, Assignment>,
+    applied: Index,
+    /// The life in which a node lost its disk: forgiven until the controller knows of the next.
+    wiped: BTreeMap<NodeId, Option<NodeEpoch>>,
+    lives: BTreeMap<NodeId, NodeEpoch>,
+    /// A human has taken the loss of committed records upon himself.
+    unclean: BTreeSet<PartitionId>,
+    doubted: BTreeSet<NodeId>,
+}
+
+/// One copy, as far as it is on the disk for certain.
+#[derive(Debug, Default)]
+struct Held {
+    start: Offset,
+    batches: Batches,
+    in_flight: VecDeque<(WriteId, Change)>,
+    high_watermark: Offset,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Append(Offset, (Offset, LeaderEpoch)),
+    DeleteBefore(Offset),
+}
+
+#[derive(Debug, Default)]
+struct Committed {
+    /// What a leader has deleted is below it, and was committed.
+    start: Offset,
+    through: Offset,
+    batches: Batches,
+}
+
+impl Held {
+    fn carry_out(&mut self, change: Change) {
+        match change {
+            Change::Append(base, batch) => {
+                self.batches.insert(base, batch);
+            }
+            Change::DeleteBefore(offset) => self.start = self.start.max(offset),
+        }
+    }
+
+    /// The first of these batches that is not here, and was not deleted either.
+    fn lacks<'a>(
+        &self,
+        batches: impl Iterator<Item = (&'a Offset, &'a (Offset, LeaderEpoch))>,
+    ) -> Option<Offset> {
+        let mut wanted = batches.filter(|(_, (end, _))| *end > self.start);
+        wanted.find(|(base, batch)| self.batches.get(base) != Some(batch)).map(|(base, _)| *base)
+    }
+}
+
+/// Those that may lead.
+fn members(assignment: &Assignment) -> impl Iterator<Item = NodeId> + '_ {
+    assignment.in_sync.iter().chain(&assignment.eligible).copied()
+}
+
+impl Replicated {
+    pub(super) fn opened(&mut self, node: NodeId, partition: PartitionId, found: &Recovered) {
+        let held = self.copies.entry((partition, node)).or_default();
+        for (_, change) in std::mem::take(&mut held.in_flight) {
+            held.carry_out(change);
+        }
+        held.start = found.log_start;
+        held.batches.retain(|_, (end, _)| *end <= found.end);
+        held.high_watermark = Offset::ZERO;
+    }
+
+    pub(super) fn wants(
+        &mut self,
+        node: NodeId,
+        partition: PartitionId,
+        write: WriteId,
+        op: &LogOp,
+    ) {
+        let Some(held) = self.copies.get_mut(&(partition, node)) else { return };
+        let change = match op {
+            LogOp::Append { batch, .. } => {
+                let header = batch.header();
+                let ends = (header.next_offset(), header.leader_epoch());
+                Change::Append(header.base_offset(), ends)
+            }
+            LogOp::DeleteBefore { offset } => Change::DeleteBefore(*offset),
+            _ => return,
+        };
+        held.in_flight.push_back((write, change));
+    }
+
+    pub(super) fn written(&mut self, node: NodeId, partition: PartitionId, through: WriteId) {
+        let Some(held) = self.copies.get_mut(&(partition, node)) else { return };
+        while held.in_flight.front().is_some_and(|(write, _)| *write <= through) {
+            let Some((_, change)) = held.in_flight.pop_front() else { break };
+            held.carry_out(change);
+        }
+    }
+
+    pub(super) fn truncated(
+        &mut self,
+        node: NodeId,
+        partition: PartitionId,
+        write: WriteId,
+        found: &Recovered,
+        blamed: &mut Blamed,
+    ) {
+        self.written(node, partition, write);
+        let must = self.must_have(node, partition);
+        let Some(held) = self.copies.get_mut(&(partition, node)) else { return };
+        held.start = found.log_start;
+        let cut: Batches = held.batches.extract_if(.., |_, (end, _)| *end > found.end).collect();
+        held.in_flight.clear();
+        held.high_watermark = held.high_watermark.min(found.end);
+        let committed = self.committed.get(&partition);
+        let lost = committed.and_then(|committed| {
+            let is_committed = |(base, batch)| committed.batches.get(base) == Some(batch);
+            cut.iter().find(|batch| batch.1.0 > held.start && is_committed(*batch))
+        });
+        if let Some((base, (_, epoch))) = lost.filter(|_| must) {
+            let sentence = format!(
+                "n{node}, which may lead, cuts the batch at {base} of leader epoch {epoch}, which \
+                 is committed"
+            );
+            blamed.blame("cuts-committed", partition.to_string(), sentence);
+        }
+    }
+
+    pub(super) fn dropped(&mut self, node: NodeId, partition: PartitionId) {
+        self.copies.remove(&(partition, node));
+    }
+
+    pub(super) fn wiped(&mut self, node: NodeId) {
+        self.copies.retain(|(_, holder), _| *holder != node);
+        self.wiped.insert(node, self.lives.get(&node).copied());
+    }
+
+    pub(super) fn doubt(&mut self, node: NodeId) {
+        self.doubted.insert(node);
+    }
+
+    /// Whether the node may lead the partition, and has no excuse.
+    fn must_have(&self, node: NodeId, partition: PartitionId) -> bool {
+        let assignment = self.assignments.get(&partition);
+        assignment.is_some_and(|assignment| members(assignment).any(|member| member == node))
+            && !self.wiped.contains_key(&node)
+            && !self.unclean.contains(&partition)
+            && !self.doubted.contains(&node)
+    }
+
+    /// What a node knows of the controller's decisions: who may lead now has all that is committed.
+    pub(super) fn assigned(&mut self, (image, applied): (&Image, Index), blamed: &mut Blamed) {
+        if applied <= self.applied {
+            return;
+        }
+        self.applied = applied;
+        self.lives = image.nodes().map(|node| (node.id, node.epoch)).collect();
+        let mut back = Vec::new();
+        for (partition, assignment) in image.partitions() {
+            let before = self.assignments.get(&partition);
+            if before.is_none_or(|known| known.partition_epoch < assignment.partition_epoch) {
+                self.reassigned(partition, assignment, image, blamed);
+            }
+        }
+        let lives = &self.lives;
+        self.wiped.retain(|node, life| {
+            let is_back = lives.get(node).copied() > *life;
+            back.extend(is_back.then_some(*node));
+            !is_back
+        });
+        for node in back {
+            for partition in self.assignments.keys().copied().collect::<Vec<_>>() {
+                self.has_all(node, partition, Offset::ZERO, "has come back empty", blamed);
+            }
+        }
+    }
+
+    fn reassigned(
+        &mut self,
+        partition: PartitionId,
+        assignment: &Assignment,
+        image: &Image,
+        blamed: &mut Blamed,
+    ) {
+        let Some(before) = self.assignments.insert(partition, assignment.clone()) else { return };
+        let had: Vec<NodeId> = members(&before).collect();
+        let leads = |node: &NodeId| assignment.leader == Some(*node);
+        if before.leader.is_none() && assignment.in_sync.iter().all(leads) {
+            // Nobody who may lead was there: somebody else was told to.
+            let is_unclean = assignment.leader.is_some_and(|leader| !had.contains(&leader));
+            self.unclean.extend(is_unclean.then_some(partition));
+        }
+        for node in members(assignment).filter(|node| !had.contains(node)) {
+            // The last one stays, whatever becomes of it.
+            let is_last = assignment.in_sync.len() == 1;
+            if !is_last && !image.node(node).is_some_and(quorate_core::metadata::Node::is_live) {
+                let sentence = format!("n{node} is let in, and it is not there");
+                blamed.blame("fenced-let-in", partition.to_string(), sentence);
+            }
+            self.has_all(node, partition, Offset::ZERO, "is let in", blamed);
+        }
+    }
+
+    /// Blames `node` if it may lead and lacks something committed at `from` or behind.
+    fn has_all(
+        &self,
+        node: NodeId,
+        partition: PartitionId,
+        from: Offset,
+        why: &str,
+        blamed: &mut Blamed,
+    ) {
+        let Some(committed) = self.committed.get(&partition) else { return };
+        if !self.must_have(node, partition) || !self.doubted.is_empty() {
+            return;
+        }
+        let nothing = Held::default();
+        let held = self.copies.get(&(partition, node)).unwrap_or(&nothing);
+        if let Some(base) = held.lacks(committed.batches.range(from..)) {
+            let sentence = format!(
+                "n{node} {why}, and its disk lacks the batch at {base}; everything below {} is \
+                 committed",
+                committed.through
+            );
+            blamed.blame("member-lacks-committed", partition.to_string(), sentence);
+        }
+    }
+
+    pub(super) fn stepped(
+        &mut self,
+        node: NodeId,
+        partition: PartitionId,
+        replica: &Replica,
+        blamed: &mut Blamed,
+    ) {
+        let view = replica.view();
+        let Some(held) = self.copies.get_mut(&(partition, node)) else { return };
+        let before = std::mem::replace(&mut held.high_watermark, view.high_watermark);
+        if view.high_watermark <= before {
+            return;
+        }
+        // What a node of unknown bytes says is committed may be so, and is told to others.
+        let is_judged = self.doubted.is_empty() && !self.unclean.contains(&partition);
+        let committed = self.committed.entry(partition).or_default();
+        let known = committed.through;
+        let leads = view.is_leader || replica.assignment().replicas.len() <= 1;
+        if leads {
+            committed.through = known.max(view.high_watermark);
+            committed.start = committed.start.max(view.log_start);
+        }
+        let start = committed.start.max(view.log_start);
+        let shown = held.batches.range(before..view.high_watermark);
+        for (base, batch) in shown.filter(|(_, (end, _))| *end > start) {
+            if leads && *base >= known {
+                committed.batches.insert(*base, *batch);
+            } else if is_judged && committed.batches.get(base) != Some(batch) {
+                let sentence = format!(
+                    "n{node} shows the batch at {base} of leader epoch {}; committed there is {:?}",
+                    batch.1,
+                    committed.batches.get(base)
+                );
+                blamed.blame("shown-uncommitted", partition.to_string(), sentence);
+            }
+        }
+        if committed.through > known {
+            for member in self.assignments.get(&partition).map(members).into_iter().flatten() {
+                self.has_all(member, partition, known, "may lead", blamed);
+            }
+        }
+    }
+}

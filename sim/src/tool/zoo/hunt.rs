@@ -1,0 +1,187 @@
+//! Campaigns against mutants, several seeds at once: the earliest campaign that is not over gets
+//! the next job. A seed counts only if the same seed passes without the mutant.
+#![allow(clippy::print_stdout)]
+#![allow(clippy::disallowed_methods)]
+
+use std::io::{self, Read as _};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Hunt, Outcome, kept};
+use crate::zoo::{Mutant, Place};
+
+/// Real time after which a run counts as hung, on a busy machine too.
+const HUNG: Duration = Duration::from_secs(120);
+
+/// Between the first seeds of two campaigns.
+const APART: u64 = 100_000;
+
+/// A campaign while it runs.
+struct Campaign {
+    slug: &'static str,
+    place: Place,
+    campaign: u64,
+    /// The next seed, counted from the campaign's first.
+    next: u64,
+    running: u32,
+    /// The first seed, counted so, that caught it, and what was said.
+    caught: Option<(u64, String)>,
+    told: bool,
+}
+
+impl Campaign {
+    fn wants_more(&self, budget: u64) -> bool {
+        self.next < self.caught.as_ref().map_or(budget, |(seed, _)| *seed)
+    }
+
+    fn outcome(&self) -> Outcome {
+        let (seeds, sentence) = match &self.caught {
+            Some((seed, sentence)) => (seed + 1, sentence.clone()),
+            None => (self.next, String::new()),
+        };
+        let (slug, place, campaign) = (self.slug.to_owned(), self.place, self.campaign);
+        Outcome { slug, place, campaign, seeds, sentence }
+    }
+}
+
+/// Hunts what is not in `kept` yet, or was not looked at so often in vain. All outcomes.
+pub(super) fn all(mutants: &[&'static Mutant], kept: Vec<Outcome>, hunt: &Hunt) -> Vec<Outcome> {
+    let campaigns = Mutex::new(plan(mutants, &kept, hunt));
+    let outcomes = Mutex::new(kept);
+    thread::scope(|scope| {
+        for _ in 0..hunt.jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let mut guard = campaigns.lock().expect("a lock");
+                    let open = guard.iter().position(|campaign| campaign.wants_more(hunt.budget));
+                    let Some(place) = open else { break };
+                    let campaign = &mut guard[place];
+                    let seed = campaign.next;
+                    campaign.next += 1;
+                    campaign.running += 1;
+                    let (slug, at, first) =
+                        (campaign.slug, campaign.place, campaign.campaign * APART);
+                    drop(guard);
+                    let caught = catches(slug, at, first + seed);
+                    let mut guard = campaigns.lock().expect("a lock");
+                    let campaign = &mut guard[place];
+                    campaign.running -= 1;
+                    if let Some(sentence) = caught
+                        && campaign.caught.as_ref().is_none_or(|(before, _)| seed < *before)
+                    {
+                        campaign.caught = Some((seed, sentence));
+                    }
+                    let is_over = campaign.running == 0 && !campaign.wants_more(hunt.budget);
+                    if is_over && !std::mem::replace(&mut campaign.told, true) {
+                        let outcome = campaign.outcome();
+                        drop(guard);
+                        tell(&outcome, hunt);
+                        outcomes.lock().expect("a lock").push(outcome);
+                    }
+                }
+            });
+        }
+    });
+    outcomes.into_inner().expect("a lock")
+}
+
+/// The campaigns to be made. One that was caught is not hunted again.
+fn plan(mutants: &[&'static Mutant], kept: &[Outcome], hunt: &Hunt) -> Vec<Campaign> {
+    let mut campaigns = Vec::new();
+    for mutant in mutants {
+        let places = mutant.places.iter();
+        for place in places.filter(|place| hunt.nodes.is_none_or(|nodes| nodes == place.nodes)) {
+            for campaign in 0..hunt.campaigns {
+                let before = kept.iter().find(|kept| {
+                    kept.slug == mutant.slug && kept.place == *place && kept.campaign == campaign
+                });
+                if before.is_some_and(|before| !before.sentence.is_empty()) {
+                    continue;
+                }
+                // It goes on where the last hunt has given up.
+                let next = before.map_or(0, |before| before.seeds);
+                campaigns.push(Campaign {
+                    slug: mutant.slug,
+                    place: *place,
+                    campaign,
+                    next,
+                    running: 0,
+                    caught: None,
+                    told: false,
+                });
+            }
+        }
+    }
+    campaigns
+}
+
+fn tell(outcome: &Outcome, hunt: &Hunt) {
+    if !hunt.markdown {
+        let (slug, place) = (&outcome.slug, outcome.place.to_string());
+        match outcome.sentence.as_str() {
+            "" => println!("{slug:<40} {place:<8} NOT caught in {} seeds", outcome.seeds),
+            said => println!("{slug:<40} {place:<8} caught, {} seeds, {said}", outcome.seeds),
+        }
+    }
+    if let Some(file) = &hunt.keep
+        && let Err(error) = kept::append(file, outcome)
+    {
+        println!("{}: {error}", file.display());
+    }
+}
+
+/// What was wrong with the mutant, and is not without it.
+fn catches(slug: &str, place: Place, seed: u64) -> Option<String> {
+    let sentence = match run_apart(Some(slug), place, seed) {
+        Ok(sentence) => sentence?,
+        Err(error) => {
+            println!("cannot run seed {seed}: {error}");
+            return None;
+        }
+    };
+    match run_apart(None, place, seed) {
+        Ok(None) => Some(sentence),
+        Ok(Some(without)) => {
+            println!("{place}, seed {seed}: without any mutant: {without}");
+            None
+        }
+        Err(error) => {
+            println!("cannot run seed {seed}: {error}");
+            None
+        }
+    }
+}
+
+/// Runs a seed in a process of its own, since a planted bug may never come to an end. What was
+/// wrong, in a sentence.
+fn run_apart(slug: Option<&str>, place: Place, seed: u64) -> io::Result<Option<String>> {
+    let mut command = Command::new(std::env::current_exe()?);
+    let (seed, nodes) = (seed.to_string(), place.nodes.to_string());
+    command.args(["run", "--world", place.world.name(), "--nodes", &nodes, "--seed", &seed]);
+    if let Some(slug) = slug {
+        command.args(["--mutant", slug]);
+    }
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if begun.elapsed() > HUNG {
+            child.kill()?;
+            child.wait()?;
+            return Ok(Some(format!("hanging for {} s", HUNG.as_secs())));
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    if status.success() {
+        return Ok(None);
+    }
+    let mut text = String::new();
+    child.stdout.take().map(|mut stdout| stdout.read_to_string(&mut text)).transpose()?;
+    // After what the run did comes what was wrong with it.
+    let wrong = text.lines().skip(2).find(|line| !line.starts_with("  faults:"));
+    Ok(Some(wrong.unwrap_or("without a word").trim().to_owned()))
+}
