@@ -239,6 +239,11 @@ impl Replica {
         let end = self.log.end;
         let Role::Leading(leading) = &mut self.role else { return };
         let Some(progress) = leading.followers.get_mut(&from) else { return };
+        if progress.node_epoch.is_none() && said.resume.is_some() {
+            // It was a follower before, and has not heard that it was none in between.
+            reached!("follower-taken-up-again");
+            progress.node_epoch = Some(said.node_epoch);
+        }
         if progress.node_epoch != Some(said.node_epoch) {
             reached!("word-of-another-life");
             return;
@@ -284,6 +289,17 @@ impl Replica {
             let wait = patience(self.limits.replication.ask_after, progress.asked);
             progress.ask_at = progress.ask_at.or(Some(now.monotonic + wait));
         }
+    }
+
+    /// Asks a replica that is new where it is. One that has no log yet asks by itself; but one that
+    /// was a follower in this leadership before, and missed that it was none in between, waits for
+    /// what comes next.
+    pub(super) fn greet_follower(&mut self, now: Now, node: NodeId, effects: &mut Vec<Effect>) {
+        let standing = self.standing(now);
+        let Role::Leading(leading) = &mut self.role else { return };
+        let Some(progress) = leading.followers.get_mut(&node) else { return };
+        let limits = &self.limits.replication;
+        say(progress, node, standing.end, Vec::new(), true, &standing, limits, effects);
     }
 
     /// Asks a follower that owes word where it is.

@@ -111,8 +111,17 @@ impl Replica {
         let Role::Leading(leading) = &mut self.role else { return };
         let replicas = &self.assignment.replicas;
         leading.followers.retain(|node, _| replicas.contains(node));
+        if leading.followers.is_empty() {
+            // Nothing more is kept while nobody follows, and what follows later does not follow on
+            // what is kept now.
+            leading.tail = Tail::default();
+        }
+        let mut new = Vec::new();
         for &node in replicas.iter().filter(|node| **node != self.id) {
-            leading.followers.entry(node).or_insert_with(|| Progress::new(now.monotonic));
+            leading.followers.entry(node).or_insert_with(|| {
+                new.push(node);
+                Progress::new(now.monotonic)
+            });
         }
         for node in left {
             if let Some(progress) = leading.followers.get_mut(node) {
@@ -127,6 +136,9 @@ impl Replica {
         }
         for &node in left {
             self.ask_follower(now, node, effects);
+        }
+        for node in new {
+            self.greet_follower(now, node, effects);
         }
         self.reconsider(now, effects);
     }
@@ -279,7 +291,12 @@ impl Replica {
 
     fn on_connected(&mut self, now: Now, peer: NodeId, effects: &mut Vec<Effect>) {
         match &self.role {
-            Role::Leading(_) => self.ask_follower(now, peer, effects),
+            Role::Leading(leading) => match leading.followers.get(&peer) {
+                Some(progress) if progress.node_epoch.is_none() => {
+                    self.greet_follower(now, peer, effects);
+                }
+                _ => self.ask_follower(now, peer, effects),
+            },
             Role::Following(following) if following.leader == peer => self.ask_leader(now, effects),
             Role::Following(_) | Role::Neither => {}
         }
