@@ -138,7 +138,7 @@ pub fn compress(codec: Codec, bytes: &[u8]) -> Bytes {
 fn read_bounded(reader: impl Read, bytes_in: usize, bytes_max: usize) -> io::Result<Option<Bytes>> {
     // A first guess in proportion to what is there, not to what is claimed.
     let mut out = Vec::with_capacity(bytes_in.saturating_mul(3).min(bytes_max));
-    reader.take(bytes_max as u64 + 1).read_to_end(&mut out)?;
+    reader.take((bytes_max as u64).saturating_add(1)).read_to_end(&mut out)?;
     Ok((out.len() <= bytes_max).then(|| Bytes::from(out)))
 }
 
