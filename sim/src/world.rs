@@ -185,6 +185,7 @@ impl Actors {
     async fn work(self) -> Vec<JoinHandle<()>> {
         let (writers, last) = (self.plan.workload.writers, self.plan.last_client());
         create_topics(&self.scene(last), last).await;
+        self.stage.operators().begin_acting();
         let read: Vec<JoinHandle<()>> = (writers..last)
             .map(|client| spawn_client(client, read(self.scene(client), client)))
             .collect();

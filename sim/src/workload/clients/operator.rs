@@ -33,6 +33,10 @@ pub struct Done {
     raised: BTreeMap<u32, u32>,
     /// Nodes that were let go and not called back.
     left: BTreeSet<u32>,
+    /// Nodes that an operator sends away or back now: two do not get in each other's way.
+    sent: BTreeSet<u32>,
+    /// The topics are there. Whoever sets a cluster up does that first.
+    may_begin: bool,
 }
 
 /// What is asked of the cluster.
@@ -69,6 +73,11 @@ impl Done {
         self.begun
     }
 
+    /// Acts may begin.
+    pub fn begin_acting(&mut self) {
+        self.may_begin = true;
+    }
+
     /// An act that has no answer yet.
     pub(super) fn unanswered(&self) -> Option<String> {
         self.open.values().next().map(|what| format!("{what} has no answer"))
@@ -97,14 +106,19 @@ pub async fn act(scene: Scene, client: u32, fault: Fault) {
     let number = scene.stage.operators().begin(format!("{:?} of {}", fault.kind, fault.node));
     let chance = Chance::new(scene.plan.seed, &format!("operator {number}"));
     let operator = Operator { scene, client, chance, node: fault.node };
+    while !operator.scene.stage.operators().may_begin {
+        operator.pass(AGAIN).await;
+    }
     match &fault.kind {
         Kind::Reassign(reassign) => operator.reassign(reassign).await,
+        Kind::Decommission(_) | Kind::Maintenance(_) if !operator.takes_node() => {}
         Kind::Decommission(decommission) => operator.decommission(decommission.back).await,
         Kind::Maintenance(maintenance) => {
             if operator.ask(Ask::Duty("maintenance")).await {
                 operator.pass(maintenance.during).await;
                 operator.ask(Ask::Duty("serve")).await;
             }
+            operator.leaves_node();
         }
         Kind::RemoveVoter(removal) => operator.remove_voter(removal.back).await,
         Kind::AddVoter(_) => drop(operator.ask(Ask::GiveVote).await),
@@ -218,9 +232,19 @@ impl Operator {
         }
     }
 
+    /// Whether no other operator is about to send the node away or back.
+    fn takes_node(&self) -> bool {
+        self.scene.stage.operators().sent.insert(self.node)
+    }
+
+    fn leaves_node(&self) {
+        self.scene.stage.operators().sent.remove(&self.node);
+    }
+
     async fn decommission(&self, back: Option<Duration>) {
         if !self.ask(Ask::Duty("leave")).await {
             reached!("operator-cannot-let-a-node-go");
+            self.leaves_node();
             return;
         }
         self.scene.stage.operators().left.insert(self.node);
@@ -228,6 +252,7 @@ impl Operator {
         self.pass(back).await;
         if self.ask(Ask::Duty("serve")).await {
             self.scene.stage.operators().left.remove(&self.node);
+            self.leaves_node();
         }
     }
 
