@@ -42,6 +42,7 @@ pub(crate) struct ControllerClient {
 }
 
 /// What came of asking once.
+#[derive(Debug, PartialEq, Eq)]
 enum Asked {
     Answered(Outcome),
     /// Nothing was done.
@@ -195,20 +196,10 @@ impl ControllerClient {
             Some(leader) => {
                 let input = input(RequestId(0));
                 let asked = Box::pin(self.peers.ask(leader, &input));
-                match select(asked, self.clock.sleep_until(ends)).await {
-                    Either::Left((Ok(outcome), _)) if outcome.answers(&input) => {
-                        Ok(Asked::Answered(outcome))
-                    }
-                    Either::Left((Ok(outcome), _)) => {
-                        // Nobody who asked could make anything of it, and none may end for it.
-                        tracing::warn!(%leader, ?outcome, "the controller answers something else");
-                        Ok(Asked::Unknown)
-                    }
-                    Either::Left((Err(NoAnswer::NotAsked), _)) => Ok(Asked::Nobody),
-                    Either::Left((Err(NoAnswer::Unknown), _)) | Either::Right(_) => {
-                        Ok(Asked::Unknown)
-                    }
-                }
+                Ok(match select(asked, self.clock.sleep_until(ends)).await {
+                    Either::Left((answer, _)) => heard(leader, &input, answer),
+                    Either::Right(_) => Asked::Unknown,
+                })
             }
         }
     }
@@ -222,7 +213,39 @@ impl ControllerClient {
     }
 }
 
+/// What node `leader` said to `input`.
+fn heard(leader: NodeId, input: &Input, answer: Result<Outcome, NoAnswer>) -> Asked {
+    match answer {
+        Ok(outcome) if outcome.answers(input) => Asked::Answered(outcome),
+        Ok(outcome) => {
+            // Nobody who asked could make anything of it, and none may end for it.
+            tracing::warn!(%leader, ?outcome, "the controller answers something else");
+            Asked::Unknown
+        }
+        Err(NoAnswer::NotAsked) => Asked::Nobody,
+        Err(NoAnswer::Unknown) => Asked::Unknown,
+    }
+}
+
 fn not_available(message: &str) -> Outcome {
     let kind = ProblemKind::NotAvailable;
     Outcome::Refused(Problem { kind, message: message.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_to_something_else_is_none() {
+        let input = Input::DescribeNodes { request: RequestId(1) };
+        let heard = |answer| heard(NodeId(2), &input, answer);
+        let nodes = Outcome::Nodes(Vec::new());
+        assert_eq!(heard(Ok(nodes.clone())), Asked::Answered(nodes));
+        let refused = not_available("not now");
+        assert_eq!(heard(Ok(refused.clone())), Asked::Answered(refused));
+        assert_eq!(heard(Ok(Outcome::DutySet)), Asked::Unknown, "and not the end of who asked");
+        assert_eq!(heard(Err(NoAnswer::NotAsked)), Asked::Nobody);
+        assert_eq!(heard(Err(NoAnswer::Unknown)), Asked::Unknown);
+    }
 }

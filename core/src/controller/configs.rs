@@ -12,9 +12,13 @@ use crate::id::{NodeId, PartitionId, TopicId};
 use crate::metadata::config::{Change, TopicConfigs};
 use crate::metadata::{ConfigResource, Record};
 
-/// Bytes a second at which replicas catch up, where they are led and where they follow. KIP-73.
-const NODE_RATES: &[&str] =
-    &["follower.replication.throttled.rate", "leader.replication.throttled.rate"];
+/// Bytes a second at which replicas catch up, where they are led and where they follow (KIP-73),
+/// and one that Kafka's tools take away with these.
+const NODE_RATES: &[&str] = &[
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+];
 
 impl Controller {
     pub(super) fn alter_configs(
