@@ -165,4 +165,6 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("-", "vote-before-fsync", THREE),
     mutant("-", "expansion-not-awaited", THREE),
     mutant("-", "append-time-falls", BOTH),
+    mutant("-", "client-renumbers-retries", NODES),
+    mutant("-", "client-passes-over-a-lost-answer", NODES),
 ];

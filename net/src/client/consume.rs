@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use quorate_core::batch::Batch;
 use quorate_core::id::{Offset, TopicId};
+use quorate_core::mutant;
 use quorate_core::time::Instant;
 
 use super::fetch::{fetch_request, fetched, is_out_of_range, records_of};
@@ -303,9 +304,12 @@ impl Consumer {
         let mut found = match outcome {
             Ok(response) => by_place(&self.client, response),
             Err(error) => {
-                for (place, assignment, _) in places {
+                for (place, assignment, from) in places {
                     if let Some(assigned) = self.current(&place, assignment) {
                         assigned.busy = false;
+                        if mutant!("client-passes-over-a-lost-answer") {
+                            assigned.next = Position::Offset(from.plus(1));
+                        }
                         self.pause(now, &place, &error);
                     }
                 }

@@ -43,6 +43,16 @@ fn the_bound_is_exact() {
     }
 }
 
+/// A bound of `usize::MAX` is none: one more than that was nothing, in builds that do not check.
+#[test]
+fn without_a_bound_all_of_it_comes_out() {
+    for codec in Codec::ALL {
+        let plain = sample(100_000);
+        let out = decompress(codec, &compress(codec, &plain), usize::MAX).unwrap();
+        assert_eq!(out, plain, "{codec}");
+    }
+}
+
 #[test]
 fn a_bomb_is_refused() {
     let plain = vec![0; 64 << 20];

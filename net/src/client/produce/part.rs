@@ -66,3 +66,31 @@ fn renumbered(
     }
     builder.build()
 }
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::time::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_batch_under_another_identity_has_the_same_records() {
+        for codec in Codec::ALL {
+            let mut builder = BatchBuilder::new(codec).producer(ProducerId(1), ProducerEpoch(0), 7);
+            for value in [&b"one"[..], b"two"] {
+                builder.append(Timestamp(5), Some(b"key"), Some(value), []);
+            }
+            let batch = builder.build();
+            let identity = (ProducerId(2), ProducerEpoch(3), 0);
+            let again = renumbered(&batch, codec, identity);
+            assert!(carries(&again, identity) && !carries(&batch, identity));
+            let content = |batch: &Batch| {
+                let bytes = batch.uncompressed(usize::MAX).expect("whole");
+                let records = batch::Records::new(&bytes, batch.header().record_count());
+                let values = records.map(|record| record.expect("whole").value.map(<[u8]>::to_vec));
+                values.collect::<Vec<_>>()
+            };
+            assert_eq!(content(&again), [Some(b"one".to_vec()), Some(b"two".to_vec())], "{codec}");
+        }
+    }
+}

@@ -14,6 +14,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use quorate_core::batch::{self, Batch, BatchBuilder, Codec, sequence_plus};
 use quorate_core::id::{Offset, ProducerEpoch, ProducerId, TopicId};
+use quorate_core::mutant;
 use quorate_core::partition::interface::Acks;
 use quorate_core::time::{Instant, Now, Timestamp};
 use tokio::sync::oneshot;
@@ -378,6 +379,9 @@ impl Queues {
             let pause = (self.backoff * 2_u32.pow(doublings)).min(self.backoff_max);
             entry.not_before = now + pause;
             queue.recovering = true;
+            if mutant!("client-renumbers-retries") {
+                queue.entries[place].sequence = None;
+            }
             if sequence_broken && !only_early {
                 self.identity = Identity::Void;
             }
