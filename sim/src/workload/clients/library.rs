@@ -481,11 +481,15 @@ impl LibraryReader {
                 Ok(Some(read)) => {
                     let topic = read.topic.trim_start_matches('t').parse().expect("our topic");
                     let partition = Partition { topic, index: read.partition as u32 };
-                    let call = Call::Read { partition, from: read.from.0 };
+                    // It goes on where it was, or where it was reset to.
+                    let asked = *self.positions.get(&partition).unwrap_or(&read.from.0);
+                    let was_reset = read.log_start.0 > asked || read.from.0 < asked;
+                    let from = if was_reset { read.from.0 } else { asked };
+                    let call = Call::Read { partition, from };
                     // When it was asked for is not known but for that.
                     let operation = self.scene.history().invoke(self.client, begun, call);
                     let known = (read.high_watermark.0, read.log_start.0);
-                    self.take((operation, partition, read.from.0), &read.batches, known);
+                    self.take((operation, partition, from), &read.batches, known);
                 }
             }
         }
