@@ -79,7 +79,10 @@ impl Controller {
             return problem(ProblemKind::NoReassignment, "no reassignment of it runs");
         }
         reached!("reassignment-cancelled");
-        self.revise_unless_emptied(id, |revision| revision.cancel())
+        self.revise_unless_emptied(id, |revision| revision.cancel())?;
+        // A copy that stays now may be on a node that is to be left.
+        self.moves.wait(id);
+        Ok(())
     }
 
     pub(super) fn list_reassignments(&self, asked: Option<&[PartitionName]>) -> Outcome {

@@ -52,7 +52,8 @@ impl Moves {
         std::mem::take(&mut self.stuck).into_iter().for_each(|id| self.wait(id));
     }
 
-    fn wait(&mut self, id: PartitionId) {
+    /// It is looked at whether a copy of the partition is to go elsewhere.
+    pub(super) fn wait(&mut self, id: PartitionId) {
         let waiting = if self.running.contains(&id) { &mut self.urgent } else { &mut self.waiting };
         waiting.insert(id);
     }

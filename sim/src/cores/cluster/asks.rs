@@ -30,6 +30,11 @@ pub(super) enum Purpose {
     ProducerIds,
     /// Of an operator: nothing waits for the answer.
     Operate,
+    /// Of an operator who waits for it.
+    Act {
+        act: u64,
+        turn: u64,
+    },
 }
 
 /// A request to the controller that waits for its answer.

@@ -52,19 +52,29 @@ impl Cluster {
                 missing.push(format!("{} does not serve", node.name));
             }
         }
+        missing.extend(self.operators.unanswered());
         for &partition in &self.clients.partitions {
-            let Some(topic) = image.topic_named(&format!("t{}", partition.topic)) else {
+            if image.topic_named(&format!("t{}", partition.topic)).is_none() {
                 missing.push(format!("{partition} does not exist"));
-                continue;
-            };
-            let Some(found) = topic.partitions.get(partition.index as usize) else { continue };
-            let copies = self.plan.cluster.replication as usize;
-            let in_sync = &found.in_sync;
-            if found.leader.is_none() {
-                missing.push(format!("{partition} has no leader: in sync {in_sync:?}"));
-            } else if in_sync.len() < copies || found.is_reassigning() {
+            }
+        }
+        let least = self.plan.cluster.in_sync_min as usize;
+        for topic in image.topics() {
+            for (index, found) in topic.partitions.iter().enumerate() {
+                let partition = format!("{}-{index}", topic.name);
+                let (replicas, in_sync) = (&found.replicas, &found.in_sync);
                 let leader = found.leader.map_or(0, |leader| leader.0);
-                missing.push(format!("{partition} led by n{leader} has in sync {in_sync:?}"));
+                if leader == 0 {
+                    missing.push(format!("{partition} has no leader: in sync {in_sync:?}"));
+                } else if in_sync.len() < replicas.len() || replicas.len() < least {
+                    missing.push(format!(
+                        "{partition} on {replicas:?} led by n{leader} has in sync {in_sync:?}"
+                    ));
+                } else if found.is_reassigning() {
+                    missing.push(format!("{partition} is on its way: {found:?}"));
+                } else if replicas.iter().any(|node| self.operators.left.contains(node)) {
+                    missing.push(format!("{partition} has not left a node: {replicas:?}"));
+                }
             }
         }
         missing
@@ -187,7 +197,8 @@ impl Cluster {
                 .topics
                 .iter()
                 .any(|topic| topic.retention_bytes.is_some() || topic.retention_time.is_some());
-        let wiped = self.shadow.wiped;
+        // An unclean leader's followers begin anew, and what leaves a node is not set aside.
+        let wiped = self.shadow.wiped || self.shadow.is_dropped || self.shadow.is_unclean;
         let finished = self.history.last_phase.is_some() && self.observed.stuck.is_empty();
         if workload.acks != Acks::Leader || is_deleted || wiped || !finished {
             return;

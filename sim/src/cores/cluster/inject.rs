@@ -98,8 +98,12 @@ impl Cluster {
             Kind::CutPeers(_) | Kind::SlowPeers(_) | Kind::ResetPeers(_) => {
                 self.between_nodes(n, kind);
             }
-            // Here are no bytes on a disk, and no operators yet.
-            other => self.note(n, Mark::Fault, 0, &format!("{} means nothing here", other.name())),
+            other => {
+                if !self.act(n, &other) {
+                    // Here are no bytes on a disk.
+                    self.note(n, Mark::Fault, 0, &format!("{} means nothing here", other.name()));
+                }
+            }
         }
     }
 

@@ -288,6 +288,7 @@ impl Cluster {
                 }
             }
             Purpose::Operate => {}
+            Purpose::Act { act, turn } => self.on_act_answered(act, turn, outcome),
         }
     }
 

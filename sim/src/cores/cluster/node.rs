@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use quorate_core::controller::interface::Input as Command;
 use quorate_core::id::{NodeId, PartitionId, RequestId};
 use quorate_core::machine::Machine as _;
 use quorate_core::partition::interface::{Input as ForReplica, Message, ReadView};
@@ -46,6 +47,11 @@ pub(super) enum Waiting {
         peer: usize,
         life: u32,
         ask: u64,
+        turn: u64,
+    },
+    /// An operator who wants a vote given or taken.
+    Vote {
+        act: u64,
         turn: u64,
     },
     /// The stop of the node.
@@ -272,6 +278,7 @@ impl Cluster {
     }
 
     pub(super) fn remove_log(&mut self, n: usize, partition: PartitionId) {
+        self.shadow.is_dropped |= self.nodes[n].disk.log(partition).is_some();
         self.nodes[n].disk.remove(partition);
         self.nodes[n].views.remove(&partition);
     }
@@ -414,6 +421,9 @@ impl Cluster {
             {
                 self.send(n, peer, Payload::Told { ask, turn, outcome: Some(outcome) });
             }
+            (Waiting::Vote { act, turn }, Outcome::Quorum(outcome)) => {
+                self.on_voted(act, turn, &outcome);
+            }
             (Waiting::Closing, _) => self.on_log_closed(n),
             (Waiting::Transfer, _) => self.close_logs(n),
             _ => {}
@@ -460,6 +470,12 @@ impl Cluster {
                 self.tell(n, Input::Partition { partition, input });
             }
             // A connection ends with the process that had it.
+            Payload::Ask { ask, ref input, .. }
+                if matches!(input, Command::SetDuty(_))
+                    && !self.nodes[from].asks.contains_key(&ask) =>
+            {
+                // What an operator has given up would undo what he asked for since.
+            }
             Payload::Ask { .. } | Payload::Told { .. }
                 if life != self.nodes[from].life && self.nodes[from].is_up() => {}
             Payload::Ask { ask, turn, input } => self.on_asked(n, from, life, ask, turn, input),

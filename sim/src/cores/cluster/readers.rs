@@ -123,7 +123,9 @@ impl Cluster {
         if matches!(outcome, core::Outcome::Refused(_)) || view.is_settling {
             return (End::Failed, None);
         }
-        let (start, high) = (view.log_start.0, view.high_watermark.0);
+        // Storage may have deleted what the machine does not know to be gone yet.
+        let start = view.log_start.max(log.state().log_start).0;
+        let high = view.high_watermark.0;
         if from < start || from > view.end.0 {
             // A follower may lack what was read elsewhere.
             return (End::Failed, view.is_leader.then_some(start));

@@ -45,6 +45,10 @@ pub(super) struct Shadow {
     partitions: BTreeMap<PartitionId, Committed>,
     /// A disk was lost.
     pub(super) wiped: bool,
+    /// A log was dropped, since its partition went elsewhere.
+    pub(super) is_dropped: bool,
+    /// A human had partitions led by whoever was there: what was committed may be lost.
+    pub(super) is_unclean: bool,
     /// Blocks that were given to nodes: the first id, and that behind the last.
     producer_ids: BTreeMap<ProducerId, ProducerId>,
 }
@@ -60,6 +64,8 @@ impl Shadow {
             leaders: BTreeMap::new(),
             partitions: BTreeMap::new(),
             wiped: false,
+            is_dropped: false,
+            is_unclean: false,
             producer_ids: BTreeMap::new(),
         }
     }
@@ -79,6 +85,12 @@ impl Shadow {
 
     pub(super) fn on_wipe(&mut self, _: usize) {
         self.wiped = true;
+    }
+
+    /// Nothing was ever committed, and a disk is lost: whoever founded the cluster may be the only
+    /// one who knew its voters, and no other node may guess them.
+    pub(super) fn has_lost_its_founding(&self) -> bool {
+        self.wiped && self.entries.is_empty()
     }
 
     /// A node was given these ids: nobody had them before.
@@ -164,7 +176,8 @@ impl Shadow {
 
     /// Counted anew, on the disks. A voter whose disk was lost may have had it.
     fn is_held_by_majority(&mut self, nodes: &[Node], position: Position, quorum: &Quorum) {
-        let Some(voters) = quorum.log().configuration_at(position.index) else { return };
+        // The newest in the log counts, whether it is committed or not.
+        let Some(voters) = quorum.configuration() else { return };
         let has = |voter: Voter| {
             let node = &nodes[place_of(voter.node)];
             let disk = node.disk.log(PartitionId::METADATA).map(|log| log.memory());

@@ -25,8 +25,9 @@ impl Knobs {
         let chance = &mut chance;
         let replication = ReplicationLimits {
             lag_time_max: Duration::from_secs(*chance.pick(&[1, 3, 10])),
-            window_bytes: *chance.pick(&[16 << 10, 4 << 20]),
-            message_bytes_max: *chance.pick(&[2 << 10, 1 << 20]),
+            // Who was away must come nearer while the leader is written to, over slow links too.
+            window_bytes: *chance.pick(&[256 << 10, 4 << 20]),
+            message_bytes_max: *chance.pick(&[16 << 10, 1 << 20]),
             tail_bytes_max: *chance.pick(&[0, 2 << 10, 1 << 20]),
             epochs_max: *chance.pick(&[1, 3, 1000]),
             ..ReplicationLimits::default()

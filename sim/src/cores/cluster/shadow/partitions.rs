@@ -58,6 +58,9 @@ impl Shadow {
                 self.blame("one-leader", &self.name(id), sentence);
             }
         }
+        if self.is_unclean {
+            return;
+        }
         let was = before.map_or(view.log_start, |before| before.high_watermark);
         let high = view.high_watermark;
         // A log that is begun anew within a deleted batch falls to where that began.
@@ -125,7 +128,7 @@ impl Shadow {
     ) {
         let node = &nodes[place_of(member)];
         let registered = self.truth.node(member).map(|known| known.directory.0);
-        if registered != Some(node.directory()) {
+        if registered != Some(node.directory()) || self.is_unclean {
             return;
         }
         let Some(committed) = self.partitions.get(&id) else { return };
@@ -204,7 +207,7 @@ impl Shadow {
             Acks::Leader => written,
             Acks::None => return,
         };
-        if base >= there {
+        if base >= there && !self.is_unclean {
             let sentence = format!(
                 "{} acknowledges {base}; {written} is written there, {committed} committed",
                 NAMES[n]
