@@ -55,6 +55,11 @@ impl Cluster {
             return;
         }
         let fault = self.plan.faults[place].clone();
+        if fault.kind.is_operators() && !self.operators.may_begin {
+            // Whoever sets a cluster up makes its topics first.
+            self.agenda.after(Duration::from_millis(50), Event::Fault(place));
+            return;
+        }
         let (n, kind) = (fault.node as usize - 1, fault.kind);
         let numbers = [place as u64, 0, 0];
         trace::event(self.agenda.now, Mark::Fault, NAMES[n], numbers, || format!("{kind:?}"));

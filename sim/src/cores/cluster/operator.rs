@@ -38,6 +38,10 @@ pub(super) struct Operators {
     begun: u64,
     /// Nodes that were let go and not called back.
     pub(super) left: BTreeSet<NodeId>,
+    /// Nodes that an operator sends away or back: two do not get in each other's way.
+    sent: BTreeSet<NodeId>,
+    /// The topics are there.
+    pub(super) may_begin: bool,
 }
 
 struct Act {
@@ -89,6 +93,7 @@ impl Cluster {
         let missing: Vec<NewTopic> =
             missing.map(|(place, topic): (u32, _)| new_topic(&self.plan, place, topic)).collect();
         if missing.is_empty() {
+            self.operators.may_begin = true;
             return;
         }
         let there = image.nodes().filter(|node| !node.fenced).count();
@@ -109,6 +114,15 @@ impl Cluster {
     pub(super) fn act(&mut self, n: usize, kind: &Kind) -> bool {
         let nodes = |to: &Vec<u32>| to.iter().map(|node| NodeId(*node as i32)).collect();
         let (what, then) = match kind {
+            // Nothing would be acknowledged any more.
+            Kind::Reassign(wanted) if wanted.to.len() < self.plan.cluster.in_sync_min as usize => {
+                return true;
+            }
+            Kind::Decommission(_) | Kind::Maintenance(_)
+                if !self.operators.sent.insert(self.nodes[n].id) =>
+            {
+                return true;
+            }
             Kind::Reassign(wanted) => {
                 let (topic, index) = (format!("t{}", wanted.topic), wanted.partition as i32);
                 let name = PartitionName { topic, index };
@@ -252,7 +266,17 @@ impl Cluster {
         let is_done = matches!(tried, Tried::Done);
         let end = if is_done { "done" } else { "refused" };
         self.note(n, Mark::Fault, id, &format!("{:?} is {end}", act.what));
-        let Some(mut act) = self.operators.acts.remove(&id).filter(|_| is_done) else { return };
+        let Some(mut act) = self.operators.acts.remove(&id) else { return };
+        if act.then.is_none() || !is_done {
+            // Who was let go for good is nobody else's.
+            let is_gone = is_done && matches!(act.what, What::Duty(Duty::Leave));
+            if matches!(act.what, What::Duty(_)) && !is_gone {
+                self.operators.sent.remove(&act.node);
+            }
+        }
+        if !is_done {
+            return;
+        }
         match act.what {
             What::Duty(Duty::Leave) => drop(self.operators.left.insert(act.node)),
             What::Duty(_) => drop(self.operators.left.remove(&act.node)),
