@@ -40,7 +40,8 @@ pub(super) struct Shadow {
     pub(super) truth: Image,
     applied: Index,
     images: BTreeMap<Index, Image>,
-    entries: Vec<Known>,
+    /// By index. One that was forgotten in the step that committed it is not here.
+    entries: BTreeMap<Index, Known>,
     leaders: BTreeMap<Term, usize>,
     partitions: BTreeMap<PartitionId, Committed>,
     /// A disk was lost.
@@ -60,7 +61,7 @@ impl Shadow {
             truth: Image::default(),
             applied: Index::ZERO,
             images: BTreeMap::new(),
-            entries: Vec::new(),
+            entries: BTreeMap::new(),
             leaders: BTreeMap::new(),
             partitions: BTreeMap::new(),
             wiped: false,
@@ -133,9 +134,9 @@ impl Shadow {
         }
         self.leaders.insert(term, n);
         let base = quorum.log().base().index;
-        let known = (1..).map(Index).zip(&self.entries);
-        let lacks = known.filter(|(index, known)| known.known_in < term && *index > base);
-        let positions = lacks.map(|(index, known)| Position::new(index, known.term));
+        let known = self.entries.iter();
+        let lacks = known.filter(|(index, known)| known.known_in < term && **index > base);
+        let positions = lacks.map(|(index, known)| Position::new(*index, known.term));
         let missing = positions.into_iter().find(|position| !quorum.log().has(*position));
         if let Some(position) = missing {
             let sentence = format!("{} leads term {term} and lacks {position}", NAMES[n]);
@@ -147,10 +148,9 @@ impl Shadow {
     /// committed that no majority has on its disks.
     fn on_committed(&mut self, nodes: &[Node], n: usize, from: Index, quorum: &Quorum) {
         for index in (from.0 + 1..=quorum.committed().0).map(Index) {
-            let place = index.0 as usize - 1;
             let Some(entry) = quorum.log().entry(index) else { continue };
             let content = content(entry);
-            match self.entries.get(place) {
+            match self.entries.get(&index) {
                 Some(known) if (known.term, known.content) == (entry.term, content) => {}
                 Some(known) => {
                     let sentence = format!(
@@ -161,14 +161,10 @@ impl Shadow {
                     );
                     self.blame("log-matching", "the quorum", sentence);
                 }
-                None if place == self.entries.len() => {
-                    let (term, known_in) = (entry.term, quorum.term());
-                    self.entries.push(Known { term, content, known_in });
-                    self.is_held_by_majority(nodes, entry.position(), quorum);
-                }
                 None => {
-                    let sentence = format!("{} commits {index} before the others", NAMES[n]);
-                    self.blame("log-matching", "the quorum", sentence);
+                    let (term, known_in) = (entry.term, quorum.term());
+                    self.entries.insert(index, Known { term, content, known_in });
+                    self.is_held_by_majority(nodes, entry.position(), quorum);
                 }
             }
         }
