@@ -10,6 +10,7 @@ use super::member::Member;
 use super::network::HostId;
 use crate::chance::{Between, Chance, Ratio};
 use crate::fault::cut::Direction;
+use crate::fault::power_loss::Unsynced;
 use crate::fault::{Fault, Kind};
 use crate::plan::Plan;
 use crate::trace::{self, Mark};
@@ -133,7 +134,7 @@ async fn one(cluster: Arc<Cluster>, node: u32, kind: Kind, moment: Option<Durati
 
 async fn lose_journal(member: &Member, down: Duration, moment: Option<Duration>) {
     wait_for_moment(member, moment).await;
-    if member.crash() {
+    if member.lose_power(Unsynced::Lost) {
         member.lose_journal();
         pass(member, down).await;
         member.start();
