@@ -1,6 +1,6 @@
 //! The node loses power, and the files of its journal are gone when it is started again: somebody
-//! has taken a disk out. What was acknowledged may have stood there only, so the node must not start
-//! as if nothing had been. Strikes only where the marks say that there was a journal.
+//! has taken a disk out. What was acknowledged may have stood there only, so the node must not
+//! start as if nothing had been. Strikes only where the marks say that there was a journal.
 
 use std::time::Duration;
 

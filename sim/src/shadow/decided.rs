@@ -218,7 +218,9 @@ impl Decided {
         }
         let position = Position::new(through, term);
         let has = |voter: Member| self.known_as(voter).any(|watched| watched.has(position));
-        if quorum.configuration().is_some_and(|voters| !voters.has_majority(has)) {
+        // A step that commits may go on to change the voters.
+        let voters = [quorum.configuration(), quorum.log().configuration_at(through)];
+        if !voters.into_iter().flatten().any(|voters| voters.has_majority(has)) {
             let sentence =
                 format!("n{node} commits {position}, and a majority's disks do not have it");
             blamed.blame("committed-without-majority", place(), sentence);
