@@ -23,7 +23,7 @@ pub trait Witness: Send + Sync {
     /// is about to be told. All writes before are done.
     fn truncated(&self, partition: PartitionId, write: WriteId, recovered: &Recovered);
 
-    /// The log is deleted with its topic.
+    /// The log is deleted with its topic, or went elsewhere; it may never have been served here.
     fn dropped(&self, partition: PartitionId);
 
     /// A round of steps of this shard is over, and what they asked for is under way.

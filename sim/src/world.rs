@@ -252,8 +252,13 @@ impl Actors {
     async fn replicas_agree(&self, client: u32) {
         let time = TimeHandle::current();
         health::becomes_whole(&self.scene(client), client).await;
-        while let Some(lagging) = compare::lagging(&self.cluster.members).into_iter().next() {
-            self.stage.note(client, lagging);
+        let members = &self.cluster.members;
+        loop {
+            let left = self.stage.operators().left().clone();
+            let mut lacking = compare::lagging(members);
+            lacking.extend(compare::kept(members, &left));
+            let Some(lacking) = lacking.into_iter().next() else { break };
+            self.stage.note(client, lacking);
             until(&time, time.elapsed() + Duration::from_millis(100)).await;
         }
         self.stage.done(client);

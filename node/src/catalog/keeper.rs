@@ -30,6 +30,7 @@ use crate::driver::ask::{ShardClient, Stopped};
 use crate::driver::lane::shard_of;
 use crate::halt::Halt;
 use crate::storage::{LogError, Storage, StorageError};
+use crate::witness::Witness;
 
 /// Logs opened, or removed, at the same time.
 const OPENING_MAX: usize = 64;
@@ -43,6 +44,8 @@ pub(crate) struct Keeper {
     pub(crate) halt: Arc<Halt>,
     /// `request.uncompressed_bytes_max`.
     pub(crate) uncompressed_bytes_max: usize,
+    /// Hears of logs that go without ever having been served.
+    pub(crate) witness: Option<Arc<dyn Witness>>,
 }
 
 /// What the keeper knows between two stretches of the log.
@@ -407,6 +410,9 @@ impl Keeper {
             let is_stray = if mutant!("stray-deletion-inverted") { is_known } else { !is_known };
             if is_stray {
                 tracing::info!(%partition, "a log that belongs here no more is removed");
+                if let Some(witness) = &self.witness {
+                    witness.dropped(partition);
+                }
                 followed.leaving.insert(partition, self.remove(partition, None));
             }
         }

@@ -67,7 +67,7 @@ pub(super) async fn start(
     let (told, wishes) = Told::new();
     let wall_clock = timekeeper::at_start(&config.clock, report.believed, world.clock.now());
     let machinery = Machinery { config: &config, world: &world, storage: &storage, lanes: &lanes };
-    let shards = machinery.shards(&mut rng, wall_clock, witness, &told);
+    let shards = machinery.shards(&mut rng, wall_clock, witness.clone(), &told);
     let node = machinery.node(report.identity.directory, address, shards, &told, rng.u64());
     let Told { news, halt, .. } = told;
     let running = Running::new(shared(&node), Arc::clone(&news));
@@ -85,7 +85,7 @@ pub(super) async fn start(
         halt: &started.halt,
         stop: &started.running.shared.stop,
     };
-    tokio::spawn(keeper(node, Arc::clone(&news), &started.halt).run());
+    tokio::spawn(keeper(node, Arc::clone(&news), &started.halt, witness).run());
     tokio::spawn(timekeeper(node, wall_clock, &started.halt).run());
     tokio::spawn(Scrubber::new(node).run());
     tokio::select! {
@@ -323,7 +323,12 @@ fn timekeeper(node: &Arc<Node>, wall_clock: WallClock, halt: &Arc<Halt>) -> Time
     }
 }
 
-fn keeper(node: &Arc<Node>, news: Arc<News>, halt: &Arc<Halt>) -> Keeper {
+fn keeper(
+    node: &Arc<Node>,
+    news: Arc<News>,
+    halt: &Arc<Halt>,
+    witness: Option<Arc<dyn Witness>>,
+) -> Keeper {
     Keeper {
         node: node.id,
         news,
@@ -332,6 +337,7 @@ fn keeper(node: &Arc<Node>, news: Arc<News>, halt: &Arc<Halt>) -> Keeper {
         shards: node.shards.clone(),
         halt: Arc::clone(halt),
         uncompressed_bytes_max: node.config.request.uncompressed_bytes_max,
+        witness,
     }
 }
 

@@ -73,6 +73,7 @@ impl House {
             shards: vec![shard.clone()],
             halt,
             uncompressed_bytes_max: 1 << 20,
+            witness: None,
         };
         tokio::spawn(keeper.run());
         Self { news, catalog, storage, shard, clock }

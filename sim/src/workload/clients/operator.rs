@@ -84,7 +84,7 @@ impl Done {
     }
 
     /// Nodes that shall keep nothing.
-    pub(super) fn left(&self) -> &BTreeSet<u32> {
+    pub fn left(&self) -> &BTreeSet<u32> {
         &self.left
     }
 }
