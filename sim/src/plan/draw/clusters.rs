@@ -125,6 +125,7 @@ fn keep_voters(plan: &mut Plan) {
         .filter(|fault| matches!(fault.kind, Kind::Wipe(_)) && fault.node <= cluster.voters)
         .map(|fault| fault.node)
         .collect();
+    let is_wiped = plan.faults.iter().any(|fault| matches!(fault.kind, Kind::Wipe(_)));
     let mut removed = BTreeSet::new();
     let mut gone = BTreeSet::new();
     plan.faults.retain(|fault| match fault.kind {
@@ -132,7 +133,8 @@ fn keep_voters(plan: &mut Plan) {
             gone.insert(fault.node);
             true
         }
-        Kind::AddVoter(_) => wiped.is_empty(),
+        // Whoever is given a vote counts from then on, and its disk with it.
+        Kind::AddVoter(_) => !is_wiped,
         Kind::RemoveVoter(_) if wiped.is_empty() => {
             let most = cluster.voters - 1;
             let may = fault.node <= cluster.voters
