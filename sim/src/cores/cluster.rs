@@ -5,6 +5,7 @@
 //! On the way an omniscient observer (`shadow.rs`) checks what no client can see.
 
 mod asks;
+mod chatter;
 mod clients;
 mod disk;
 mod ends;
@@ -76,6 +77,8 @@ enum Event {
     Wakes { client: u32, token: u64 },
     /// Topics are created, until all are there.
     Operate,
+    /// Something is decided about the metadata.
+    Chatter,
     /// An operator tries once more, or goes on.
     ActDue { act: u64, turn: u64 },
     /// The plan's fault of this place strikes.
@@ -162,6 +165,8 @@ struct Cluster {
     wires: Wires,
     clients: Clients,
     operators: Operators,
+    /// How often the metadata is written, if it is busy.
+    chatter: Option<Duration>,
     shadow: Shadow,
     /// Inputs that follow from what has just happened, in their order.
     todo: VecDeque<(usize, u32, Input)>,
@@ -194,6 +199,7 @@ pub(super) fn run(plan: &Plan, checks: bool) -> Observed {
         cluster.start(n);
     }
     cluster.agenda.after(Duration::from_millis(1), Event::Operate);
+    cluster.agenda.after(Duration::from_millis(1), Event::Chatter);
     cluster.wake_all();
     cluster.go_on(run.safety, |_| false);
     cluster.heal();
@@ -231,6 +237,7 @@ impl Cluster {
             wires: Wires::new(&plan),
             clients: Clients::new(&plan),
             operators: Operators::default(),
+            chatter: chatter::draw(plan.seed),
             shadow: Shadow::new(&plan),
             todo: VecDeque::new(),
             effects: Vec::new(),
@@ -293,6 +300,7 @@ impl Cluster {
             Event::Broken { client, n, attempt } => self.on_broken(client, n, attempt),
             Event::Wakes { client, token } => self.on_wake(client, token),
             Event::Operate => self.operate(),
+            Event::Chatter => self.chatter(),
             Event::ActDue { act, turn } => self.on_act_due(act, turn),
             Event::Fault(place) => self.strike(place),
             Event::Starts { n, life } => {
