@@ -95,10 +95,7 @@ const SURVIVORS: &[(&str, &str)] = &[
     ),
     ("journal-resurrects-cut", "power seldom fails within a cut; node/tests/storage catches it"),
     ("cut-snapshot-survives", "power seldom fails within a cut; node/tests/storage catches it"),
-    (
-        "empty-journal-means-new-node",
-        "its fault spared what stood in segments when it was hunted; node/tests/storage catches it",
-    ),
+    ("empty-journal-means-new-node", "why is not known; node/tests/storage catches it"),
     (
         "joint-config-lost-in-snapshot",
         "a snapshot seldom goes to a voter since whose last entry the votes have changed",

@@ -51,6 +51,8 @@ type Done = oneshot::Sender<Result<(), StorageError>>;
 struct InFlight {
     members: Members,
     after: Vec<After>,
+    /// It syncs segments too.
+    is_direct: bool,
     work: Work<(Journal, io::Result<()>)>,
 }
 
@@ -150,12 +152,12 @@ impl Writer {
             let takes = self.takes_more();
             let event = tokio::select! {
                 biased;
+                result = ready(&mut self.ahead) => Event::Ahead(result),
                 (journal, result) = in_flight(&mut self.in_flight) => {
                     Event::Synced(journal, result)
                 }
                 result = ready(&mut self.checkpoint) => Event::Checkpointed(result),
                 result = cutting(&mut self.cutting) => Event::Cut(result),
-                result = ready(&mut self.ahead) => Event::Ahead(result),
                 result = ready(&mut self.unlinking.work) => Event::Unlinked(result),
                 command = self.commands.recv(), if takes => {
                     command.map_or(Event::Abandoned, Event::Command)
@@ -370,6 +372,10 @@ impl Writer {
         if self.poisoned || self.in_flight.is_some() || self.group.is_empty() {
             return;
         }
+        let is_direct = !self.group.sync_first.is_empty();
+        if is_direct && self.ahead.is_some() {
+            return;
+        }
         let Some(journal) = self.journal.as_mut() else { return };
         journal.release(self.released);
         if !journal.has_room(bytes) {
@@ -401,7 +407,7 @@ impl Writer {
             let result = result.await;
             (journal, result)
         });
-        self.in_flight = Some(InFlight { members, after, work });
+        self.in_flight = Some(InFlight { members, after, is_direct, work });
     }
 
     async fn on_synced(&mut self, journal: Journal, result: io::Result<()>) {

@@ -44,8 +44,12 @@ impl Ahead {
 }
 
 impl Writer {
+    /// Never beside another sync of segments: the system tells of lost pages once, and whoever is
+    /// told second believes that all is well.
     pub(super) fn start_ahead_if_due(&mut self) {
-        let busy = self.ahead.is_some() || self.checkpoint.is_some() || self.cutting.is_some();
+        let is_direct = self.in_flight.as_ref().is_some_and(|group| group.is_direct);
+        let busy = self.checkpoint.is_some() || self.cutting.is_some() || is_direct;
+        let busy = busy || self.ahead.is_some();
         if self.poisoned || busy {
             return;
         }

@@ -72,7 +72,7 @@ impl Writer {
     /// Every change in a group below the one that gathers stands in the segments already, so a
     /// sync of the segments makes all of those groups superfluous.
     pub(super) fn start_checkpoint_if_due(&mut self) {
-        let busy = self.checkpoint.is_some() || self.cutting.is_some();
+        let busy = self.checkpoint.is_some() || self.cutting.is_some() || self.ahead.is_some();
         if self.poisoned || busy || !self.segments.is_due() {
             return;
         }

@@ -28,7 +28,7 @@ pub(super) struct Cutting {
 
 impl Writer {
     pub(super) fn start_cuts_if_due(&mut self) {
-        let busy = self.checkpoint.is_some() || self.cutting.is_some();
+        let busy = self.checkpoint.is_some() || self.cutting.is_some() || self.ahead.is_some();
         if self.poisoned || busy || self.cuts.is_empty() {
             return;
         }
