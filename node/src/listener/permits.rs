@@ -7,6 +7,10 @@
 //! thousands of announced and never sent megabytes hold almost nothing, small requests do not
 //! queue behind large ones, and nobody holds a part of a permit while waiting for the rest.
 //!
+//! What was read ahead of a frame's length can turn out to be too little. It is given back before
+//! the whole is asked for; until that is granted, the bytes read so far (64 KiB at most) are not
+//! counted. Nobody reads ahead while somebody waits, so these are never more than the small pool.
+//!
 //! Taken apart, a frame may need thirty times its bytes (a list of one-letter names). These have
 //! a pool of their own, and who has to wait for it waits as bytes.
 
@@ -141,6 +145,13 @@ impl Stage {
         }
     }
 
+    /// Whether who holds this while waiting for `other` takes it from those who hold some of the
+    /// same pool and wait as well. Who waits for the large pool keeps some of the small one: nobody
+    /// who holds some of the large one waits for the small.
+    pub(crate) const fn waits_in_the_way_of(self, other: Self) -> bool {
+        matches!((self, other), (Self::Small(_), Self::Small(_)))
+    }
+
     /// How far the frame may be read with this permitted, its length prefix not counted.
     pub(crate) const fn bytes(self) -> usize {
         match self {
@@ -218,6 +229,8 @@ mod tests {
         assert!(Stage::Small(10).covers(Stage::Small(10)) && Stage::Large(9).covers(Stage::Free));
         assert!(!Stage::Small(SMALL_BYTES).covers(Stage::Large(5)));
         assert!(!Stage::Small(10).covers(Stage::Small(11)));
+        assert!(Stage::Small(10).waits_in_the_way_of(Stage::Small(11)));
+        assert!(!Stage::Small(SMALL_BYTES).waits_in_the_way_of(Stage::Large(1 << 20)));
     }
 
     #[tokio::test]

@@ -439,6 +439,9 @@ impl Session {
             return true;
         }
         if self.granting.as_ref().is_none_or(|(asked, _)| *asked != stage) {
+            // Two that keep what they read ahead under would wait for each other for ever.
+            let keeps = |(held, _): &(Stage, Permit)| !held.waits_in_the_way_of(stage);
+            self.permit = self.permit.take().filter(keeps);
             if let Some(permit) = pool.try_take(bytes) {
                 self.permit = Some((stage, permit));
                 return true;

@@ -44,15 +44,8 @@ impl Raw {
 
     /// In one write.
     async fn send_all(&mut self, requests: &[(i32, ProduceRequest)]) {
-        let mut bytes = Vec::new();
-        for (correlation_id, request) in requests {
-            let key = ApiKey::Produce;
-            let header =
-                RequestHeader { key, version: 9, correlation_id: *correlation_id, client_id: None };
-            for chunk in encode_request(&header, request).unwrap() {
-                bytes.extend_from_slice(&chunk);
-            }
-        }
+        let bytes: Vec<u8> =
+            requests.iter().flat_map(|(id, request)| encoded(*id, request)).collect();
         self.stream.write_all(&bytes).await.unwrap();
     }
 
@@ -90,6 +83,13 @@ impl Raw {
         let mut byte = [0];
         matches!(soon(self.stream.read(&mut byte)).await, Ok(0) | Err(_))
     }
+}
+
+/// The bytes of a Produce of version 9.
+pub(crate) fn encoded(correlation_id: i32, request: &ProduceRequest) -> Vec<u8> {
+    let header =
+        RequestHeader { key: ApiKey::Produce, version: 9, correlation_id, client_id: None };
+    encode_request(&header, request).unwrap().concat()
 }
 
 pub(crate) fn metadata(topic: &str) -> MetadataRequest {

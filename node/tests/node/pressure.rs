@@ -11,7 +11,7 @@ use quorate_net::kafka::messages::{
 use quorate_net::wire::Text;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::connections::{Raw, fetch_request, metadata, produce_request};
+use crate::connections::{Raw, encoded, fetch_request, metadata, produce_request};
 use crate::house::soon;
 use crate::still::{MemoryNetwork, settle, still};
 
@@ -175,4 +175,37 @@ async fn senders_that_stop_half_way_make_room_when_others_need_it() {
     assert!(node.metrics().connections_given_up.value() >= 3);
     // Those who hold the memory, and those who got it after them.
     assert!(waited <= Duration::from_millis(1300), "{waited:?}");
+}
+
+/// Two connections had read ahead under a permit of as much as their last frame had, found the next
+/// larger, and kept what they held while they waited for more: both for ever, and with them
+/// everybody else. No timeout helped, as neither client was to blame.
+#[tokio::test]
+async fn frames_larger_than_what_was_read_ahead_do_not_wait_for_one_another() {
+    let settings = [("request.bytes_max", "128KiB"), ("request.memory_max", "256KiB")];
+    let (node, network, _clock) = still(&settings).await;
+    let (mut one, mut two) = (Raw::over(network.open()), Raw::over(network.open()));
+    one.ask(9, &metadata("small")).await;
+    for raw in [&mut one, &mut two] {
+        // The next read is of so much and a little more: 24 KiB of the 64 there are.
+        raw.ask(9, &produce_request("small", -1, &vec![b'a'; 20_000])).await;
+    }
+    let larger = encoded(1, &produce_request("small", -1, &vec![b'b'; 45_000]));
+    let (begins, rest) = larger.split_at(1000);
+    for raw in [&mut one, &mut two] {
+        raw.stream.write_all(begins).await.unwrap();
+        settle().await;
+    }
+    let finish = async |raw: &mut Raw| {
+        raw.stream.write_all(rest).await.unwrap();
+        let length = raw.stream.read_u32().await.unwrap() as usize;
+        raw.rest_of_frame::<ProduceRequest>(length, 9).await.1
+    };
+    let both = async { tokio::join!(finish(&mut one), finish(&mut two)) };
+    let (one, two) = soon(both).await;
+    for written in [one, two] {
+        assert_eq!(written.responses[0].partition_responses[0].error_code, 0);
+    }
+    settle().await;
+    assert_eq!(node.memory_held().0, 0);
 }
