@@ -1,6 +1,8 @@
 //! The house rules, as tests over the whole repository. CONTRIBUTING.md says why each rule is
 //! there; the tables below say where an exception stands. It leaves types and lints to clippy.
 
+#[path = "tidy/map.rs"]
+mod map;
 #[path = "tidy/repository.rs"]
 mod repository;
 #[path = "tidy/rules.rs"]
@@ -56,6 +58,12 @@ rules! {
     simulable_async
     no_unsafe
     lints_stay_on
+}
+
+#[test]
+fn the_map_names_what_is_there() {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map");
+    assert_none(map::complaints(&text, &source::all(&root())));
 }
 
 #[test]
