@@ -20,6 +20,7 @@ mod progress;
 mod read;
 pub mod recovered;
 mod replication;
+mod seeking;
 mod snapshot;
 pub mod votes;
 
@@ -34,6 +35,7 @@ use self::interface::{
 };
 use self::leader::Leader;
 use self::log::Log;
+use self::seeking::Seeking;
 use crate::id::{NodeId, RequestId, WriteId};
 use crate::machine::Machine;
 use crate::rng::Rng;
@@ -62,6 +64,7 @@ pub struct Quorum {
     state: State,
     following: Following,
     answers: Answers,
+    seeking: Seeking,
     /// When to stand for election, or, without a vote, to ask for a leader.
     election_at: Instant,
     /// Bytes of what was delivered since the last snapshot, and whether one was asked for.
@@ -110,6 +113,7 @@ impl Quorum {
             state: State::Follower,
             following: Following::default(),
             answers: Answers::default(),
+            seeking: Seeking::default(),
             election_at: Instant::ZERO,
             bytes_since_snapshot: 0,
             is_snapshot_asked: false,
@@ -330,6 +334,7 @@ impl Quorum {
             Body::Answer { voters } => {
                 return self.on_answer(now, message.cluster, message.from, voters, effects);
             }
+            Body::Leads { leader, .. } => return self.on_leads(&message, leader, effects),
             _ => {}
         }
         let Some(cluster) = message.cluster else { return };
@@ -416,7 +421,11 @@ impl Quorum {
             Body::ChunkReply { position, received, round } => {
                 self.on_chunk_reply(now, from, (position, received), round, effects);
             }
-            Body::Outdated | Body::PreVote { .. } | Body::Ask { .. } | Body::Answer { .. } => {}
+            Body::Outdated
+            | Body::PreVote { .. }
+            | Body::Ask { .. }
+            | Body::Answer { .. }
+            | Body::Leads { .. } => {}
         }
     }
 

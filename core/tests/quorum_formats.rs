@@ -69,6 +69,7 @@ fn bodies() -> Vec<Body> {
         Body::ChunkReply { position: position(), received: 9, round: 1 },
         Body::TimeoutNow,
         Body::Outdated,
+        Body::Leads { leader: member(2), address: "host:9192".to_owned() },
     ]
 }
 

@@ -16,7 +16,7 @@ use quorate_core::quorum::interface::Question;
 use quorate_core::shard::interface::Input as ShardInput;
 use quorate_core::{metadata, quorum};
 use quorate_net::peer;
-use quorate_net::peer::hello::{Hello, Known, Me, Refusal};
+use quorate_net::peer::hello::{ADDRESS_BYTES_MAX, Hello, Known, Me, Refusal};
 use quorate_net::peer::link::Surroundings;
 use quorate_net::peer::{Channel, link};
 use quorate_net::transport::Listener;
@@ -27,7 +27,7 @@ use self::frames::{QUESTION, QUORUM, REPLICAS, REPLY, REQUEST, Reply};
 pub use self::links::LinkStatus;
 use self::links::Links;
 use crate::catalog::Catalog;
-use crate::config::NodeConfig;
+use crate::config::{NodeConfig, split_address};
 use crate::driver::Command;
 use crate::driver::ask::ShardClient;
 use crate::listener::stop::{Pace, Stop};
@@ -35,6 +35,8 @@ use crate::quorum_cell::QuorumCell;
 
 /// Refusals remembered for the status.
 const REFUSALS_MAX: usize = 64;
+/// Leaders remembered by hearsay: one is enough, and an election may be under way.
+const HEARSAY_MAX: usize = 8;
 
 /// Who this node is, and what it needs to speak to others.
 pub(crate) struct Surrounded {
@@ -74,6 +76,8 @@ struct Shared {
     /// From the configuration.
     voters: BTreeMap<NodeId, String>,
     visitors: Mutex<Visitors>,
+    /// Where others have said that a leader listens which this node does not know of itself.
+    hearsay: Mutex<BTreeMap<NodeId, String>>,
     /// Lives of nodes whose process is gone: there was a connection, and then nobody listened.
     gone: Mutex<BTreeMap<NodeId, NodeEpoch>>,
     died: Notify,
@@ -149,6 +153,7 @@ impl Peers {
             calls: Calls::default(),
             voters: voters.map(|(node, address)| (node, address.to_owned())).collect(),
             visitors: Mutex::default(),
+            hearsay: Mutex::default(),
             gone: Mutex::default(),
             died: Notify::new(),
             aiming: Mutex::default(),
@@ -328,18 +333,42 @@ impl Shared {
         Visit { shared: Arc::clone(self), node: hello.node, known }
     }
 
+    fn hearsay(&self) -> MutexGuard<'_, BTreeMap<NodeId, String>> {
+        self.hearsay.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A peer says that `leader` leads, and listens at `address`: a node that is not registered
+    /// yet may know neither from anywhere else.
+    fn hear_of(self: &Arc<Self>, leader: NodeId, address: &str) {
+        if address.len() > ADDRESS_BYTES_MAX || split_address(address).is_none() {
+            return;
+        }
+        let mut hearsay = self.hearsay();
+        if hearsay.get(&leader).is_some_and(|known| known == address) {
+            return;
+        }
+        if hearsay.len() >= HEARSAY_MAX && !hearsay.contains_key(&leader) {
+            hearsay.clear();
+        }
+        hearsay.insert(leader, address.to_owned());
+        drop(hearsay);
+        self.aim();
+    }
+
     fn reply(&self, to: NodeId, id: u64, reply: &Reply) {
         self.links.send(to, Channel::Control, REPLY, &frames::reply(id, reply));
     }
 
-    /// Links lead to the voters, to whoever is registered, and to whoever is connected: what a node
-    /// says of itself counts most, what the configuration says least.
+    /// Links lead to the voters, to leaders that this node was told of, to whoever is registered,
+    /// and to whoever is connected: what a node says of itself counts most, what the configuration
+    /// says least.
     fn aim(self: &Arc<Self>) {
         let _aiming = self.aiming.lock().unwrap_or_else(PoisonError::into_inner);
         if self.stop.pace() != Pace::Serve {
             return;
         }
         let mut wanted = self.voters.clone();
+        wanted.extend(self.hearsay().clone());
         wanted.extend(registered(&self.catalog.read().image));
         for (&node, visitor) in &self.visitors().known {
             if visitor.connections > 0 && !visitor.address.is_empty() {
@@ -368,13 +397,7 @@ impl Drop for Visit {
 /// Where the registered nodes listen for peers.
 fn registered(image: &metadata::Image) -> BTreeMap<NodeId, String> {
     let nodes = image.nodes().filter(|node| !node.peer.host.is_empty());
-    nodes.map(|node| (node.id, host_and_port(&node.peer))).collect()
-}
-
-/// `host:port`, an IPv6 host in brackets.
-pub(crate) fn host_and_port(address: &metadata::Address) -> String {
-    let metadata::Address { host, port } = address;
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    nodes.map(|node| (node.id, node.peer.to_string())).collect()
 }
 
 /// Tells the controller, whenever it is here, whose process is gone: a session need not end first.
@@ -416,6 +439,7 @@ async fn follow(shared: Arc<Shared>) {
         shared.visitors().known.retain(|node, visitor| {
             visitor.connections > 0 || nodes.contains(node) || shared.voters.contains_key(node)
         });
+        shared.hearsay().retain(|node, _| !nodes.contains(node));
         shared.aim();
     }
 }

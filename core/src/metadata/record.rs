@@ -2,6 +2,8 @@
 
 mod first;
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use self::first::FirstRecord;
@@ -156,6 +158,14 @@ pub enum Duty {
 pub struct Address {
     pub host: String,
     pub port: u16,
+}
+
+/// `host:port`, an IPv6 host in brackets.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
 }
 
 /// Whose configuration.

@@ -4,12 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Quorum;
 use super::configuration::Configuration;
 use super::interface::{
-    Body, ClusterId, DirectoryId, Effect, Entry, Founding, HardState, Index, Member, Message,
-    Payload, Term,
+    ClusterId, DirectoryId, Effect, Entry, Founding, HardState, Index, Member, Payload, Term,
 };
-use super::{Quorum, State};
 use crate::id::NodeId;
 use crate::reached;
 use crate::time::Now;
@@ -31,35 +30,6 @@ impl Quorum {
         self.hard.cluster.is_none()
             && self.founder() == Some(self.setup.me.node)
             && !self.answers.cluster_exists
-    }
-
-    /// Asks everybody it has ever been told of for a cluster and its leader.
-    pub(super) fn ask(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        let voters = self.configuration().into_iter().flat_map(|voters| &voters.voters);
-        let mut nodes: BTreeSet<NodeId> = voters.map(|voter| voter.node).collect();
-        nodes.extend(&self.setup.founders);
-        nodes.remove(&self.setup.me.node);
-        for node in nodes {
-            let message = Message {
-                cluster: self.hard.cluster,
-                from: self.setup.me,
-                to: None,
-                term: self.hard.term,
-                body: Body::Ask { voters: self.setup.founders.clone() },
-            };
-            self.post(node, message, effects);
-        }
-        self.found_if_all_are_known(now, effects);
-    }
-
-    pub(super) fn on_ask(&mut self, now: Now, message: &Message, effects: &mut Vec<Effect>) {
-        let asker = message.from;
-        let is_ours = message.cluster.is_none() || message.cluster == self.hard.cluster;
-        if is_ours && matches!(self.state, State::Leader(_)) {
-            self.observe(now, asker, effects);
-        }
-        let voters = self.setup.founders.clone();
-        self.send(asker, Body::Answer { voters }, effects);
     }
 
     pub(super) fn on_answer(
@@ -92,7 +62,7 @@ impl Quorum {
         Some((*other.0, &other.1.1))
     }
 
-    fn found_if_all_are_known(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    pub(super) fn found_if_all_are_known(&mut self, now: Now, effects: &mut Vec<Effect>) {
         if !self.may_found() || !self.missing().is_empty() || self.disagreement().is_some() {
             return;
         }

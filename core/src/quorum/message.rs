@@ -109,6 +109,12 @@ pub enum Body {
     TimeoutNow,
     /// The message came from a term that is over; mine is in the envelope.
     Outdated,
+    /// Beside the answer to an `Ask`, by one who follows: this one leads, and listens for other
+    /// nodes at this `host:port`; empty where that is not known.
+    Leads {
+        leader: Member,
+        address: String,
+    },
 }
 
 impl Message {

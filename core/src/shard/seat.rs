@@ -2,7 +2,7 @@
 //! as long as this node leads, and the image of all that is committed. Pure composition: what one
 //! of them asks is another's input.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 
 use bytes::Bytes;
@@ -11,9 +11,9 @@ use super::interface::{Effect, INTERNAL_REQUESTS, OpenSeat, Outcome};
 use crate::batch::{Batch, HEADER_BYTES};
 use crate::controller::Controller;
 use crate::controller::interface::{Problem, ProblemKind};
-use crate::id::{LeaderEpoch, PartitionId, RequestId, WriteId};
+use crate::id::{LeaderEpoch, NodeId, PartitionId, RequestId, WriteId};
 use crate::machine::Machine;
-use crate::metadata::{Duty, Image, payload};
+use crate::metadata::{Duty, Image, Record, payload};
 use crate::own_log::{self, AppendId};
 use crate::partition::interface::{Flush, HaltReason, Refusal as LogRefusal};
 use crate::quorum::Quorum;
@@ -266,7 +266,10 @@ impl Seat {
                     self.log.persist(now.wall, write, &op, &mut self.writes);
                     self.write(effects);
                 }
-                Asked::Send { to, message } => effects.push(Effect::SendQuorum { to, message }),
+                Asked::Send { to, mut message } => {
+                    self.add_address(&mut message);
+                    effects.push(Effect::SendQuorum { to, message });
+                }
                 Asked::Committed { entries } => self.on_committed(&entries, effects),
                 Asked::Restore { snapshot } => self.on_restore(&snapshot, effects),
                 Asked::TakeSnapshot => self.take_snapshot(now.wall),
@@ -291,6 +294,22 @@ impl Seat {
         }
     }
 
+    /// Whoever is told of a leader is told where that is.
+    fn add_address(&self, message: &mut quorum::interface::Message) {
+        if let quorum::interface::Body::Leads { leader, address } = &mut message.body
+            && let Some(known) = self.image.node(leader.node)
+            && !known.peer.host.is_empty()
+        {
+            *address = known.peer.to_string();
+        }
+    }
+
+    /// Who may lead, by the metadata.
+    fn controllers(&self) -> BTreeSet<NodeId> {
+        let nodes = self.image.nodes().filter(|node| node.roles.controller);
+        nodes.map(|node| node.id).collect()
+    }
+
     fn on_committed(&mut self, entries: &[Entry], effects: &mut Vec<Effect>) {
         let mut committed = Vec::new();
         for entry in entries {
@@ -303,6 +322,9 @@ impl Seat {
             self.applied = entry.index;
         }
         committed.iter().for_each(|record| self.image.apply(record));
+        if committed.iter().any(is_of_nodes) {
+            self.quorum.know(self.controllers());
+        }
         if !committed.is_empty() {
             effects.push(Effect::Committed(committed));
         }
@@ -319,6 +341,7 @@ impl Seat {
             self.image = Image::default();
         }
         records.iter().for_each(|record| self.image.apply(record));
+        self.quorum.know(self.controllers());
         self.applied = snapshot.position.index;
         effects.push(Effect::Restored(records));
     }
@@ -501,6 +524,11 @@ impl Seat {
 
 fn told(input: own_log::Input) -> Work {
     Work::Controller(controller::interface::Input::Log(input))
+}
+
+/// Whether the record says who is registered.
+const fn is_of_nodes(record: &Record) -> bool {
+    matches!(record, Record::NodeRegistered(_) | Record::NodeUnregistered { .. })
 }
 
 fn halt(reason: HaltReason, effects: &mut Vec<Effect>) {

@@ -342,6 +342,11 @@ impl QuorumStage {
                 data: Bytes::from_static(b"new"),
                 round: 1,
             },
+            "Leads" => {
+                let leader = NodeId(command.read("leader").expect("leader="));
+                let leader = self.nodes[&leader].me;
+                Body::Leads { leader, address: String::new() }
+            }
             kind => panic!("cannot forge {kind}"),
         };
         let quorum = self.node(to).quorum.as_ref().expect("it is up");
@@ -465,6 +470,7 @@ fn show_body(message: &Message) -> String {
         }
         Body::TimeoutNow => "TimeoutNow".to_owned(),
         Body::Outdated => "Outdated".to_owned(),
+        Body::Leads { leader, .. } => format!("Leads {leader}"),
     };
     format!("{body} t{}", message.term)
 }

@@ -22,7 +22,7 @@ use crate::halt::Halt;
 use crate::listener::stop::Stop;
 use crate::membership::proposals::Wish;
 use crate::membership::{Membership, NoMember, Said};
-use crate::peers::{Surrounded, host_and_port};
+use crate::peers::Surrounded;
 use crate::quorum_cell::QuorumState;
 use crate::storage::OpenReport;
 use crate::world::World;
@@ -85,7 +85,7 @@ impl Joining<'_> {
                 quorum: Arc::clone(&node.quorum),
                 directory: node.directory,
                 start: self.report.start,
-                address: host_and_port(&peer),
+                address: peer.to_string(),
                 seed: self.seed,
             };
             node.peers.open(&node.config, surrounded, &node.catalog, &node.shards, door);

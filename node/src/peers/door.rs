@@ -9,7 +9,7 @@ use quorate_core::controller::interface::{Input, Outcome, Problem, ProblemKind};
 use quorate_core::id::NodeId;
 use quorate_core::partition;
 use quorate_core::quorum;
-use quorate_core::quorum::interface::{Input as QuorumInput, Question, Refusal};
+use quorate_core::quorum::interface::{Body, Input as QuorumInput, Question, Refusal};
 use quorate_core::shard::interface::{Input as ShardInput, Outcome as ShardOutcome};
 use quorate_net::peer::Channel;
 use quorate_net::peer::frame::{Frame, PULSE};
@@ -126,6 +126,9 @@ async fn read(shared: &Arc<Shared>, mut inbound: Inbound) -> Result<(), End> {
                 let from = message.from;
                 if (from.node, from.directory.0) != (hello.node, hello.directory) {
                     return Err(End::Malformed(format!("a message in the name of {from}")));
+                }
+                if let Body::Leads { leader, address } = &message.body {
+                    shared.hear_of(leader.node, address);
                 }
                 let input = ShardInput::Quorum(QuorumInput::Received(message));
                 shared.shards[0].tell(Command::Tell(input)).await?;

@@ -22,7 +22,7 @@ use quorate_node::node::RunningNode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::trio::{Place, client, places, soon, start};
+use crate::trio::{Place, client, config, free_ports, places, soon, start};
 
 /// What this very node answers; a client of ours would go to the one that leads.
 pub(crate) async fn ask(node: &RunningNode, version: i16, request: impl Into<Request>) -> Response {
@@ -215,6 +215,29 @@ async fn a_vote_is_not_given_back_unasked_if_that_is_not_wanted() {
     OsClock::new().sleep(Duration::from_secs(1)).await;
     let later = until_quorum(&third, |_| true).await;
     assert_eq!((directory(&told, 3), directory(&later, 3)), (before, before));
+}
+
+/// The file of a new node names the founder only, which votes no more, and nobody knows of the new
+/// node: it is told who leads, and where that listens.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_nobodys_file_names_is_found() {
+    let ports: [u16; 6] = free_ports();
+    let founder = format!("1@127.0.0.1:{}", ports[3]);
+    let mut places: [Place; 3] = std::array::from_fn(|index| {
+        let id = i32::try_from(index).unwrap() + 1;
+        Place::new(config(id, ports[index], ports[index + 3], &founder))
+    });
+    let nodes = start(&mut places[..2]).await;
+    let told = until_quorum(&nodes[0], |told| !told.observers.is_empty()).await;
+    let second = told.observers[0].replica_directory_id;
+    let founder = directory(&told, 1);
+    assert_eq!(change(&nodes[0], true, 2, second).await, (0, String::new()));
+    until_quorum(&nodes[1], |told| told.current_voters.len() == 2).await;
+    assert_eq!(change(&nodes[1], false, 1, founder).await, (0, String::new()));
+    until_quorum(&nodes[0], |told| told.leader_id == 2 && told.current_voters.len() == 1).await;
+    let third = soon(places[2].start()).await.expect("it is taken in");
+    soon(third.unfenced()).await;
+    assert_eq!(until_quorum(&third, |_| true).await.leader_id, 2);
 }
 
 /// Within `node.stop_timeout`, which is 5 s here, and not after all of it: nobody is there who
