@@ -1,6 +1,7 @@
 //! A partition's replica: its state, its inputs in their order, its status line. What a leader
 //! does with a batch is `leader`'s.
 
+mod confirming;
 pub mod divergence;
 mod follower;
 pub mod interface;
@@ -240,6 +241,8 @@ impl Replica {
         self.wall_clock.observe(now, self.limits.clock_jump_min);
         self.plan_retention(now, Duration::ZERO);
         self.delete_by_size(effects);
+        // Fewer may be enough from now on.
+        self.advance(effects);
     }
 
     fn on_written(&mut self, now: Now, through: WriteId, effects: &mut Vec<Effect>) {
@@ -331,7 +334,7 @@ impl Replica {
     fn on_tick(&mut self, now: Now, effects: &mut Vec<Effect>) {
         while let Some((request, waiter)) = self.waiting.time_out(now.monotonic) {
             let outcome = match waiter.kind {
-                waiting::Kind::Produce { .. } => {
+                waiting::Kind::Produce { .. } | waiting::Kind::Refuse { .. } => {
                     reached!("producer-timed-out");
                     Outcome::Refused(Refusal::TimedOut)
                 }
@@ -418,6 +421,7 @@ impl Replica {
             high_watermark: self.high_watermark,
             committed_total: self.readable.committed_total(),
             common_start: self.common_start(),
+            confirmed: if self.waiting.awaits_word() { self.confirmed() } else { 0 },
         }
     }
 

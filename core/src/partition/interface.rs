@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub use super::message::{
-    Follow, InSyncChange, Lead, Message, ProposalProblem, Replicate, Replicated,
+    Confirm, Confirmed, Follow, InSyncChange, Lead, Message, ProposalProblem, Replicate, Replicated,
 };
 pub use super::racks::Racks;
 use super::recovered::Recovered;

@@ -32,6 +32,9 @@ impl Replica {
             return;
         }
         match self.log.producers.judge(produce.batch.header()) {
+            Verdict::Refuse(refusal @ Refusal::OutOfOrderSequence { .. }) => {
+                self.refuse_once_confirmed(&produce, refusal, effects);
+            }
             Verdict::Refuse(refusal) => {
                 reply(produce.request, Outcome::Refused(refusal), effects);
             }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::batch::{Batch, Levels};
 use crate::id::{LeaderEpoch, NodeEpoch, NodeId, Offset, PartitionEpoch};
 
-/// From one replica of a partition to another.
+/// From one replica of a partition to another. New kinds go to the end.
 ///
 /// In the words of Viewstamped Replication: `Follow` and `Lead` are the exchange that starts a
 /// view, `Replicate` is Prepare and Commit, `Replicated` is PrepareOk.
@@ -17,6 +17,8 @@ pub enum Message {
     Lead(Lead),
     Replicate(Replicate),
     Replicated(Replicated),
+    Confirm(Confirm),
+    Confirmed(Confirmed),
 }
 
 impl Message {
@@ -26,6 +28,8 @@ impl Message {
             Self::Lead(message) => message.leader_epoch,
             Self::Replicate(message) => message.leader_epoch,
             Self::Replicated(message) => message.leader_epoch,
+            Self::Confirm(message) => message.leader_epoch,
+            Self::Confirmed(message) => message.leader_epoch,
         }
     }
 }
@@ -93,6 +97,22 @@ pub struct Replicated {
     pub log_start: Offset,
     /// Go on from here: where the follower's log ends, written or not.
     pub resume: Option<Offset>,
+}
+
+/// A leader asks whether it still leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confirm {
+    pub leader_epoch: LeaderEpoch,
+    /// Rises with each question of this leadership.
+    pub round: u64,
+}
+
+/// It does, as far as this follower knows: it has not led in a newer epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confirmed {
+    pub leader_epoch: LeaderEpoch,
+    /// As asked.
+    pub round: u64,
 }
 
 /// A leader's wish to change the in-sync set. KIP-497; the node epochs are KIP-903's.

@@ -52,6 +52,8 @@ pub(super) struct Progress {
     pub(super) has_spoken: bool,
     /// The controller did not want it in sync; not proposed again before.
     pub(super) barred_until: Instant,
+    /// The newest round in which it said that it follows this leader.
+    pub(super) round: u64,
 }
 
 impl Progress {
@@ -74,6 +76,7 @@ impl Progress {
             asked: 0,
             has_spoken: true,
             barred_until: Instant::ZERO,
+            round: 0,
         }
     }
 

@@ -39,6 +39,8 @@ pub(super) struct Leading {
     pub(super) tell_at: Option<Instant>,
     /// Who lags, and who may be proposed again, was last looked at then.
     pub(super) judged_at: Instant,
+    /// Counts the questions whether this one still leads.
+    pub(super) round: u64,
 }
 
 /// Where a leader's log stands, for what is said about it.
@@ -282,14 +284,17 @@ impl Replica {
         }
         match message {
             Message::Replicated(message) => self.on_replicated(now, from, &message, effects),
+            Message::Confirmed(message) => self.on_confirmed(from, message, effects),
             _ if self.state == State::Closing => {}
             Message::Follow(message) => self.on_follow(now, from, &message, effects),
             Message::Lead(message) => self.on_lead(now, from, message, effects),
             Message::Replicate(message) => self.on_replicate(now, from, message, effects),
+            Message::Confirm(message) => self.on_confirm(from, message, effects),
         }
     }
 
     fn on_connected(&mut self, now: Now, peer: NodeId, effects: &mut Vec<Effect>) {
+        self.confirm_again(peer, effects);
         match &self.role {
             Role::Leading(leading) => match leading.followers.get(&peer) {
                 Some(progress) if progress.node_epoch.is_none() => {

@@ -1,9 +1,9 @@
 //! Requests that wait, by what they wait for: an offset on this disk, an offset on every in-sync
-//! disk, bytes to read, a log start of every in-sync replica, or the time that runs out.
+//! disk, bytes to read, a log start or a word of every in-sync replica, or the time that runs out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::interface::Outcome;
+use super::interface::{Outcome, Refusal};
 use crate::id::{Offset, RequestId};
 use crate::time::{Instant, Timestamp};
 
@@ -18,6 +18,8 @@ pub(super) enum Release {
     Bytes(u64),
     /// No in-sync replica's log starts below.
     Deleted(Offset),
+    /// All have answered this round of the question whether this replica still leads.
+    Confirmed(u64),
 }
 
 /// How far what releases requests has come.
@@ -27,6 +29,8 @@ pub(super) struct Reached {
     pub(super) high_watermark: Offset,
     pub(super) committed_total: u64,
     pub(super) common_start: Offset,
+    /// 0 if nobody waits for it.
+    pub(super) confirmed: u64,
 }
 
 /// Who waits, and what it will be told.
@@ -49,6 +53,9 @@ pub(super) enum Kind {
         beyond: Offset,
     },
     Delete,
+    Refuse {
+        refusal: Refusal,
+    },
 }
 
 impl Kind {
@@ -59,6 +66,7 @@ impl Kind {
             }
             Self::Read { .. } => Outcome::Advanced,
             Self::Delete => Outcome::RecordsDeleted { log_start },
+            Self::Refuse { refusal } => Outcome::Refused(refusal),
         }
     }
 }
@@ -72,11 +80,17 @@ pub(super) struct Waiting {
     committed: BTreeSet<(Offset, RequestId)>,
     bytes: BTreeSet<(u64, RequestId)>,
     deleted: BTreeSet<(Offset, RequestId)>,
+    confirmed: BTreeSet<(u64, RequestId)>,
 }
 
 impl Waiting {
     pub(super) fn len(&self) -> usize {
         self.waiters.len()
+    }
+
+    /// Whether somebody waits for the word of all who are in sync.
+    pub(super) fn awaits_word(&self) -> bool {
+        !self.confirmed.is_empty()
     }
 
     /// Panics if `request` waits already: ids are unique within a shard's life.
@@ -89,6 +103,7 @@ impl Waiting {
             Release::Committed(offset) => self.committed.insert((offset, request)),
             Release::Bytes(total) => self.bytes.insert((total, request)),
             Release::Deleted(start) => self.deleted.insert((start, request)),
+            Release::Confirmed(round) => self.confirmed.insert((round, request)),
         };
     }
 
@@ -100,14 +115,15 @@ impl Waiting {
             Release::Committed(offset) => self.committed.remove(&(offset, request)),
             Release::Bytes(total) => self.bytes.remove(&(total, request)),
             Release::Deleted(start) => self.deleted.remove(&(start, request)),
+            Release::Confirmed(round) => self.confirmed.remove(&(round, request)),
         };
         Some(waiter)
     }
 
     /// The next request that is released: producers in the order of the log, then readers, then
-    /// who deletes.
+    /// who deletes, then who is refused.
     pub(super) fn release(&mut self, reached: Reached) -> Option<(RequestId, Waiter)> {
-        let Reached { durable_end, high_watermark, committed_total, common_start } = reached;
+        let Reached { durable_end, high_watermark, committed_total, common_start, .. } = reached;
         let durable = self.durable.first().filter(|(offset, _)| *offset <= durable_end);
         let committed = self.committed.first().filter(|(offset, _)| *offset <= high_watermark);
         let first = match (durable, committed) {
@@ -117,7 +133,9 @@ impl Waiting {
         let bytes = self.bytes.first().filter(|(total, _)| *total <= committed_total);
         let deleted = self.deleted.first().filter(|(start, _)| *start <= common_start);
         let first = first.map(|&(_, id)| id).or_else(|| bytes.map(|&(_, id)| id));
-        let request = first.or_else(|| deleted.map(|&(_, id)| id))?;
+        let confirmed = self.confirmed.first().filter(|(round, _)| *round <= reached.confirmed);
+        let last = deleted.map(|&(_, id)| id).or_else(|| confirmed.map(|&(_, id)| id));
+        let request = first.or(last)?;
         self.remove(request).map(|waiter| (request, waiter))
     }
 
@@ -147,9 +165,9 @@ impl Waiting {
 
     /// Panics if the indexes disagree, or if somebody waits for what is there.
     pub(super) fn check(&self, reached: Reached) {
-        let Reached { durable_end, high_watermark, committed_total, common_start } = reached;
+        let Reached { durable_end, high_watermark, committed_total, common_start, .. } = reached;
         let ends = self.durable.len() + self.committed.len();
-        let indexed = ends + self.bytes.len() + self.deleted.len();
+        let indexed = ends + self.bytes.len() + self.deleted.len() + self.confirmed.len();
         assert_eq!((self.waiters.len(), self.untils.len()), (indexed, indexed));
         for (request, waiter) in &self.waiters {
             let missing = match waiter.release {
@@ -157,6 +175,7 @@ impl Waiting {
                 Release::Committed(offset) => high_watermark < offset,
                 Release::Bytes(total) => committed_total < total,
                 Release::Deleted(start) => common_start < start,
+                Release::Confirmed(round) => reached.confirmed < round,
             };
             assert!(missing, "request {request} waits for what is there: {waiter:?}");
         }

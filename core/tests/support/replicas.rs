@@ -492,5 +492,9 @@ fn show_message(message: &Message) -> String {
                 said.leader_epoch, said.end, said.high_watermark
             )
         }
+        Message::Confirm(asked) => format!("confirm e{} round={}", asked.leader_epoch, asked.round),
+        Message::Confirmed(said) => {
+            format!("confirmed e{} round={}", said.leader_epoch, said.round)
+        }
     }
 }

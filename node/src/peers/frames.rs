@@ -64,7 +64,11 @@ pub(super) fn replicas(messages: Vec<(PartitionId, Message)>) -> Vec<Parts> {
     for (partition, message) in messages {
         let entries: &[(Batch, Levels)] = match &message {
             Message::Replicate(replicate) => &replicate.entries,
-            Message::Follow(_) | Message::Lead(_) | Message::Replicated(_) => &[],
+            Message::Follow(_)
+            | Message::Lead(_)
+            | Message::Replicated(_)
+            | Message::Confirm(_)
+            | Message::Confirmed(_) => &[],
         };
         let bytes: usize = entries.iter().map(|(batch, _)| batch.len()).sum();
         let is_full = tail_bytes + bytes > TOGETHER_BYTES_MAX || parts.len() == TOGETHER_MAX;
