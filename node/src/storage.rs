@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use quorate_core::id::PartitionId;
+use quorate_core::id::{PartitionId, TopicId};
 use quorate_core::partition::Recovered;
 use quorate_core::segment::checkpoint::{Mark, Marks};
 use quorate_core::segment::journal::JournalId;
@@ -259,7 +259,8 @@ impl Storage {
     }
 
     /// Removes a log for ever, open or not; returns when that is durable and its files are gone.
-    /// Writes to it that are still under way are dropped.
+    /// Writes to it that are still under way are dropped. What was cut off it stays in its orphan
+    /// files.
     ///
     /// # Errors
     ///
@@ -273,6 +274,21 @@ impl Storage {
         }
         let directory = self.shared.log_directory(partition);
         self.ask(|done| Command::Remove { partition, directory, done }).await
+    }
+
+    /// Removes what was set aside of topics that are gone.
+    ///
+    /// # Errors
+    ///
+    /// If the files cannot be listed or removed.
+    pub async fn remove_orphans(
+        &self,
+        is_gone: impl Fn(TopicId) -> bool + Send,
+    ) -> Result<(), StorageError> {
+        let directory = self.shared.config.directory.join(ORPHANS);
+        let removed = orphans::remove_of(&self.shared, is_gone).await;
+        removed
+            .map_err(StorageError::io("removing the orphans of topics that are gone", &directory))
     }
 
     /// Syncs all segments now and frees the journal, as the writer does by itself in time.

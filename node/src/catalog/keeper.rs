@@ -416,6 +416,8 @@ impl Keeper {
                 followed.leaving.insert(partition, self.remove(partition, None));
             }
         }
+        let is_gone = |topic| followed.image.topic(topic).is_none();
+        self.storage.remove_orphans(is_gone).await?;
         Ok(())
     }
 }
@@ -474,6 +476,7 @@ async fn remove_topics(storage: &Storage, topics: &[Arc<Topic>]) -> Result<(), F
     while let Some(removed) = removals.next().await {
         removed?;
     }
+    storage.remove_orphans(|id| topics.iter().any(|topic| topic.id == id)).await?;
     for topic in topics {
         tracing::info!(topic = topic.name, "topic deleted");
     }

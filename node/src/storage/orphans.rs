@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use quorate_core::id::LeaderEpoch;
+use quorate_core::id::{LeaderEpoch, TopicId};
 use quorate_core::partition::interface::Parted;
 use quorate_core::segment::orphan::{HEAD_BYTES, Orphan, OrphanName};
 use quorate_core::segment::scan::{Depth, Scan, Step};
-use quorate_core::segment::{FileKind, directory_name, parse_directory_name};
+use quorate_core::segment::{FileKind, directory_name};
 use quorate_core::time::Timestamp;
 use quorate_core::{mutant, reached};
 
@@ -174,11 +174,14 @@ async fn names(shared: &Shared) -> io::Result<Vec<OrphanName>> {
     Ok(names.iter().filter_map(|name| OrphanName::parse(name.to_str()?)).collect())
 }
 
-/// The log whose directory this is goes, and its orphans with it.
-pub(super) async fn remove_of(shared: &Shared, log: &Path) -> io::Result<()> {
-    let partition = log.file_name().and_then(|name| parse_directory_name(name.to_str()?));
-    let own = names(shared).await?.into_iter().filter(|name| Some(name.partition) == partition);
-    remove(shared, own.collect()).await
+/// Topics are gone, and what was set aside of them goes too. What a log that only moved to another
+/// node had set aside stays.
+pub(super) async fn remove_of(
+    shared: &Shared,
+    is_gone: impl Fn(TopicId) -> bool + Send,
+) -> io::Result<()> {
+    let gone = names(shared).await?.into_iter().filter(|name| is_gone(name.partition.topic));
+    remove(shared, gone.collect()).await
 }
 
 async fn remove(shared: &Shared, names: Vec<OrphanName>) -> io::Result<()> {

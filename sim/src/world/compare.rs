@@ -86,14 +86,6 @@ fn logs_of(member: &Member) -> BTreeMap<PartitionId, Batches> {
     logs
 }
 
-/// The partitions of which the node has any file.
-fn held_by(member: &Member) -> BTreeSet<PartitionId> {
-    let files = member.disk.medium().contents(Path::new("/data/logs"));
-    let name = |path: &Path| Some(path.parent()?.file_name()?.to_str()?.to_owned());
-    let names = files.iter().filter_map(|(path, _)| name(path));
-    names.filter_map(|name| parse_directory_name(&name)).collect()
-}
-
 /// The frames at the front of a file.
 fn frames(mut bytes: Bytes) -> Batches {
     let mut found = Batches::new();
@@ -108,9 +100,6 @@ fn frames(mut bytes: Bytes) -> Batches {
 
 fn missing_orphans(member: &Member) -> Option<Violation> {
     let mut cut = member.cut();
-    // What was set aside goes with its log, where the copy moved away while the node was down.
-    let held = held_by(member);
-    cut.retain(|(partition, ..)| held.contains(partition));
     for (path, bytes) in member.disk.medium().contents(Path::new("/data/orphans")) {
         let name = path.file_name().and_then(|name| OrphanName::parse(name.to_str()?));
         if let Some(name) = name

@@ -87,7 +87,7 @@ struct Seen {
     logs: BTreeMap<PartitionId, Lived>,
     violations: Vec<Violation>,
     compared: u64,
-    /// Batches that were cut off a log that is still there.
+    /// Batches that were cut off, whether their log is still there or not.
     cut: BTreeSet<Place>,
 }
 
@@ -253,9 +253,8 @@ impl Witness for Onlooker {
 
     fn dropped(&self, partition: PartitionId) {
         self.tell(|shadow, node| shadow.dropped(node, partition));
-        let mut seen = self.seen();
-        seen.logs.remove(&partition);
-        seen.cut.retain(|(log, ..)| *log != partition);
+        // What was cut off it stays set aside.
+        self.seen().logs.remove(&partition);
     }
 }
 

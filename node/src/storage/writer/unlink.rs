@@ -110,8 +110,6 @@ pub(in crate::storage) async fn unlink_all(
             Leaving::Orphans => orphans::tidy(&shared).await?,
             Leaving::Log { directory, done } => {
                 directories.remove(&directory);
-                // First, since only a log that is there is removed again after a crash.
-                orphans::remove_of(&shared, &directory).await?;
                 remove_all(&*shared.disk, &directory).await?;
                 directories.insert(shared.logs_directory());
                 told.extend(done);
