@@ -48,7 +48,7 @@ enum Event {
     /// The shard's deadline.
     Tick { n: usize, life: u32, due: Instant },
     /// A group of writes is synced, or is not.
-    Synced { n: usize, life: u32, failed: bool },
+    Synced { n: usize, life: u32, failed: Option<Duration> },
     /// The process hears of it.
     Reported { n: usize, life: u32, reports: Vec<Report> },
     /// A message of another node arrives.

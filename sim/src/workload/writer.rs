@@ -82,6 +82,11 @@ impl Writer {
         }
     }
 
+    /// There are more partitions by now.
+    pub fn use_partitions(&mut self, new: &[Partition]) {
+        self.partitions.extend(new);
+    }
+
     /// Whether `begin` wants a producer id first.
     pub fn wants_producer(&self) -> bool {
         self.workload.idempotent && self.producer.is_none()

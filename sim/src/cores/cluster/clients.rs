@@ -126,6 +126,19 @@ impl Clients {
         }
     }
 
+    /// A topic has so many partitions by now, which everybody writes to and reads.
+    pub(super) fn use_partitions(&mut self, topic: u32, count: u32) {
+        let all = (0..count).map(|index| Partition { topic, index });
+        let new: Vec<_> = all.filter(|partition| !self.partitions.contains(partition)).collect();
+        for reader in self.readers.values_mut() {
+            reader.positions.extend(new.iter().map(|partition| (*partition, 0)));
+        }
+        for writer in self.writers.values_mut() {
+            writer.writer.use_partitions(&new);
+        }
+        self.partitions.extend(new);
+    }
+
     pub(super) fn numbers(&self) -> Vec<u32> {
         self.writers.keys().chain(self.readers.keys()).copied().collect()
     }

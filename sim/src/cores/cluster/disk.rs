@@ -30,7 +30,8 @@ pub(super) struct Disk {
     pub(super) slow: u32,
     pub(super) slow_until: Duration,
     pub(super) stuck_until: Duration,
-    pub(super) sync_fails: bool,
+    /// The next sync fails, and how long the node that halts for it is down then.
+    pub(super) sync_fails: Option<Duration>,
     /// So many reads fail.
     pub(super) reads_fail: u32,
     pub(super) chance: Chance,
@@ -40,10 +41,10 @@ pub(super) struct Disk {
     pub(super) cuts: u64,
 }
 
-/// A sync that has begun: when it ends, and whether it fails.
+/// A sync that has begun: when it ends, and, if it fails, how long its node is down then.
 pub(super) struct Sync {
     pub(super) at: Duration,
-    pub(super) failed: bool,
+    pub(super) failed: Option<Duration>,
 }
 
 /// What a machine is told of its log.
@@ -63,7 +64,7 @@ impl Disk {
             slow: 1,
             slow_until: Duration::ZERO,
             stuck_until: Duration::ZERO,
-            sync_fails: false,
+            sync_fails: None,
             reads_fail: 0,
             chance: Chance::new(plan.seed, &format!("disk {name}")),
             orphans: BTreeSet::new(),
@@ -112,7 +113,7 @@ impl Disk {
         }
         let times = if now < self.slow_until { self.slow } else { 1 };
         let took = self.chance.duration(self.sync) * times;
-        let failed = std::mem::take(&mut self.sync_fails);
+        let failed = self.sync_fails.take();
         Some(Sync { at: (now + took).max(self.stuck_until), failed })
     }
 

@@ -125,8 +125,7 @@ impl Cluster {
             Kind::SyncFails(SyncFails { down })
             | Kind::WriteFails(WriteFails { down })
             | Kind::DiskFull(DiskFull { down, .. }) => {
-                node.disk.sync_fails = true;
-                node.may_halt = Some(down);
+                node.disk.sync_fails = Some(down);
             }
             _ => {}
         }
@@ -410,7 +409,7 @@ impl Cluster {
             let node = &mut self.nodes[n];
             node.disk.slow_until = Duration::ZERO;
             node.disk.stuck_until = Duration::ZERO;
-            node.disk.sync_fails = false;
+            node.disk.sync_fails = None;
             node.disk.reads_fail = 0;
             node.wall_jumps = 0;
             node.paused_until = None;

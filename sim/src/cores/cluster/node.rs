@@ -95,7 +95,7 @@ pub(super) struct Node {
     pub(super) stopping: Option<Stop>,
     /// Why it must not go on.
     halted: Option<String>,
-    /// A fault that excuses a halt has struck, and until it is started again then.
+    /// A sync has failed, which excuses a halt, and until it is started again then.
     pub(super) may_halt: Option<Duration>,
     knobs: Knobs,
     seed: u64,
@@ -210,6 +210,7 @@ impl Node {
         self.gone.clear();
         self.stopping = None;
         self.halted = None;
+        self.may_halt = None;
     }
 
     pub(super) fn wipe(&mut self) {
@@ -503,11 +504,12 @@ impl Cluster {
     }
 
     /// The disk works on while the process is paused, which hears of it later.
-    pub(super) fn on_synced(&mut self, n: usize, life: u32, failed: bool) {
+    pub(super) fn on_synced(&mut self, n: usize, life: u32, failed: Option<Duration>) {
         if life != self.nodes[n].life {
             return;
         }
-        let reports = self.nodes[n].disk.end_sync(failed);
+        self.nodes[n].may_halt = self.nodes[n].may_halt.or(failed);
+        let reports = self.nodes[n].disk.end_sync(failed.is_some());
         self.take_wrong(n);
         self.begin_sync(n);
         if self.nodes[n].paused_until.is_some() {

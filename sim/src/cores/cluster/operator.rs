@@ -280,6 +280,10 @@ impl Cluster {
         match act.what {
             What::Duty(Duty::Leave) => drop(self.operators.left.insert(act.node)),
             What::Duty(_) => drop(self.operators.left.remove(&act.node)),
+            What::Partitions(ref topic, count) => {
+                let place = topic.trim_start_matches('t').parse().expect("a topic of the plan");
+                self.clients.use_partitions(place, count as u32);
+            }
             _ => {}
         }
         if let Some((after, what)) = act.then.take() {

@@ -18,7 +18,7 @@ pub(super) struct ReaderActor {
     attempt: u64,
     pub(super) token: u64,
     turn: usize,
-    positions: BTreeMap<Partition, i64>,
+    pub(super) positions: BTreeMap<Partition, i64>,
     leaders: BTreeMap<Partition, usize>,
     asked: usize,
 }
