@@ -41,7 +41,7 @@ fn seats_see_one_history() {
     assert!(restored > walks / 4, "only {restored} restored in {walks} walks");
 }
 
-/// What shows in images and answers; `quorum_random` looks closer at the quorum itself.
+/// What shows in images and answers; the world of quorums looks closer at the quorum itself.
 #[cfg(mutants)]
 #[test]
 fn planted_bugs_are_noticed() {

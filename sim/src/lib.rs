@@ -11,6 +11,7 @@ pub mod history;
 pub mod log;
 pub mod medium;
 pub mod plan;
+pub mod quorum;
 pub mod run;
 pub mod shadow;
 pub mod tool;

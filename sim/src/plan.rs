@@ -39,6 +39,8 @@ pub struct Plan {
     pub workload: AppendRead,
     /// In the order of their times.
     pub faults: Vec<Fault>,
+    /// What the world of quorums does. A plan that has it says nothing else but its seed.
+    pub quorum: Option<Quorum>,
     /// The hash of the trace that the plan gave when it was kept.
     pub trace: Option<u64>,
 }
@@ -173,6 +175,49 @@ plan_item! {
     }
 }
 
+plan_item! {
+    /// The members of a quorum, and how they are treated.
+    Quorum {
+        voters: u32,
+        /// Nodes that have no vote at first; up to 9 nodes in all.
+        others: u32,
+        /// Storms, with a calm behind each.
+        storms: u64,
+        /// Steps of the adversary in a storm.
+        steps: u64,
+        /// Steps until the weather changes, on average: what is cut, and which disk is stuck.
+        spell: u64,
+        /// How often something is cut then.
+        cuts: Ratio,
+        /// Of messages: lost, doubled, held back until everything has changed.
+        loss: Ratio,
+        doubling: Ratio,
+        lag: Ratio,
+        /// How often a moment is used in which a failure hurts.
+        ambush: Ratio,
+        /// Of a thousand steps each.
+        crashes: u32,
+        wipes: u32,
+        changes: u32,
+        restores: u32,
+        transfers: u32,
+        /// Time that passes in a step, at most.
+        slowness: Duration,
+    }
+}
+
+impl Quorum {
+    /// Why there can be none like this.
+    fn wrong(&self) -> Option<&'static str> {
+        let thousandths = [self.crashes, self.wipes, self.changes, self.restores, self.transfers];
+        let holds = self.voters > 0
+            && self.voters.saturating_add(self.others) < 10
+            && self.spell > 0
+            && thousandths.iter().all(|part| *part <= 190);
+        (!holds).then_some("the numbers of the quorum do not fit together")
+    }
+}
+
 plan_words! {
     /// `quorate.flush`.
     Flush { Durable = "durable", Replicated = "replicated" }
@@ -250,6 +295,13 @@ impl Plan {
         let mut lines: Vec<String> = story.collect();
         lines.push(format!("quorate-plan {VERSION}"));
         lines.push(format!("seed {}", self.seed));
+        if let Some(quorum) = &self.quorum {
+            let mut line = Line::new("quorum");
+            quorum.print(&mut line);
+            lines.push(line.finish());
+            lines.extend(self.trace.map(|hash| format!("trace {hash:016x}")));
+            return lines.join("\n") + "\n";
+        }
         lines.push(format!("mode {}", self.mode.print()));
         let mut item = |keyword: &str, item: &dyn Fn(&mut Line)| {
             let mut line = Line::new(keyword);
@@ -334,6 +386,7 @@ struct Parts {
     topics: Vec<Topic>,
     workload: Option<AppendRead>,
     faults: Vec<Fault>,
+    quorum: Option<Quorum>,
     trace: Option<u64>,
 }
 
@@ -367,6 +420,7 @@ impl Parts {
                 other => return Err(format!("workload {other:?} is not known")),
             },
             "fault" => self.faults.push(Item::parse(&mut fields)?),
+            "quorum" => set(&mut self.quorum, Item::parse(&mut fields)?)?,
             "trace" => {
                 let hash = u64::from_str_radix(&fields.word()?, 16);
                 set(&mut self.trace, hash.map_err(|error| error.to_string())?)?;
@@ -401,6 +455,14 @@ impl Parts {
         fn need<T>(part: Option<T>, name: &str) -> Result<T, String> {
             part.ok_or_else(|| format!("the {name} line is missing"))
         }
+        if let Some(quorum) = self.quorum {
+            if let Some(wrong) = quorum.wrong() {
+                return Err(wrong.to_owned());
+            }
+            let (story, trace) = (self.story, self.trace);
+            let plan = draw::with_quorum(need(self.seed, "seed")?, quorum);
+            return Ok(Plan { story, trace, ..plan });
+        }
         let cluster = self.cluster.clone().unwrap_or(Nodes::ONE);
         if let Some(wrong) = cluster.wrong() {
             return Err(wrong.to_owned());
@@ -427,6 +489,7 @@ impl Parts {
             topics: self.topics,
             workload: need(self.workload, "workload")?,
             faults: self.faults,
+            quorum: None,
             trace: self.trace,
         })
     }

@@ -22,6 +22,8 @@ pub enum World {
     Cores,
     /// The shipping node under a deterministic runtime.
     Nodes,
+    /// Members of the metadata quorum alone, and an adversary.
+    Quorum,
 }
 
 /// What a run says; each has an exit code.
@@ -84,6 +86,7 @@ impl World {
         match self {
             Self::Cores => "cores",
             Self::Nodes => "nodes",
+            Self::Quorum => "quorum",
         }
     }
 }
@@ -151,6 +154,7 @@ fn on_this_thread(plan: &Plan, world: World, options: Options) -> Report {
     let outcome = panic::catch_unwind(|| match world {
         World::Cores => crate::cores::run(plan, checks),
         World::Nodes => run_nodes(plan, options.log.as_ref()),
+        World::Quorum => crate::quorum::run(plan, checks),
     });
     let trace = trace::end();
     let marks = quorate_core::mark::take();

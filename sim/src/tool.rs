@@ -17,7 +17,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::log;
 use crate::plan::Plan;
-use crate::plan::draw::{draw, draw_cluster};
+use crate::plan::draw::{draw, draw_cluster, draw_quorum};
 use crate::run::World;
 
 /// The exit code for a command line that makes no sense (sysexits' `EX_USAGE`).
@@ -88,41 +88,58 @@ pub enum Command {
         seeds: Range<u64>,
     },
     /// Plant known bugs, and see whether the checkers notice.
-    Zoo {
-        /// Only these, by slug or by entry (A1). All otherwise.
-        #[arg(long, num_args = 1..)]
-        mutant: Vec<String>,
-        /// Only where there are so many nodes.
-        #[arg(long)]
-        nodes: Option<u32>,
-        /// Seeds per mutant, world and campaign, at most.
-        #[arg(long, default_value_t = 200)]
-        budget: u64,
-        /// Campaigns, each with seeds of its own; their median counts.
-        #[arg(long, default_value_t = 1)]
-        campaigns: u64,
-        /// Seeds that run at once; by default one a core.
-        #[arg(long)]
-        jobs: Option<usize>,
-        /// A file of what was found out. The hunt goes on where it says that the last one was.
-        #[arg(long)]
-        keep: Option<PathBuf>,
-        /// Print the list of all historic bugs, and what became of each, as a page; with `--keep`,
-        /// from that file.
-        #[arg(long)]
-        markdown: bool,
-    },
+    Zoo(Hunt),
+}
+
+/// How to hunt.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Hunt {
+    /// Only these, by slug or by entry (A1). All otherwise.
+    #[arg(long = "mutant", num_args = 1..)]
+    pub only: Vec<String>,
+    /// Only in this world.
+    #[arg(long, value_enum)]
+    pub world: Option<WorldName>,
+    /// Only where there are so many nodes.
+    #[arg(long)]
+    pub nodes: Option<u32>,
+    /// Seeds per mutant, world and campaign, at most.
+    #[arg(long, default_value_t = 200)]
+    pub budget: u64,
+    /// The same for whole nodes, whose lives are long.
+    #[arg(long)]
+    pub budget_nodes: Option<u64>,
+    /// Hunt a mutant in one world after the other, until one has caught it.
+    #[arg(long)]
+    pub anywhere: bool,
+    /// Campaigns, each with seeds of its own; their median counts.
+    #[arg(long, default_value_t = 1)]
+    pub campaigns: u64,
+    /// Seeds that run at once; by default one a core.
+    #[arg(long)]
+    pub jobs: Option<usize>,
+    /// A file of what was found out. The hunt goes on where it says that the last one was.
+    #[arg(long)]
+    pub keep: Option<PathBuf>,
+    /// Print the list of all historic bugs, and what became of each, as a page; with `--keep`,
+    /// from that file.
+    #[arg(long)]
+    pub markdown: bool,
+    /// The same as JSON.
+    #[arg(long, conflicts_with = "markdown")]
+    pub json: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct How {
-    /// Where to run: the machines alone, or the whole node.
+    /// Where to run: the machines alone, the whole node, or members of a quorum alone.
     #[arg(long, value_enum, default_value_t = WorldName::Nodes)]
     pub world: WorldName,
     /// Plant this bug.
     #[arg(long)]
     pub mutant: Option<String>,
-    /// So many nodes; 0 lets each seed draw its own number.
+    /// So many nodes; 0 lets each seed draw its own number. In the world of quorums, so many
+    /// voters; fewer than 2 let each seed draw.
     #[arg(long, default_value_t = 1)]
     pub nodes: u32,
 }
@@ -130,9 +147,10 @@ pub struct How {
 impl How {
     /// The plan of a seed, as it is to be run.
     pub fn plan(&self, seed: u64) -> Plan {
-        match self.nodes {
-            1 => draw(seed),
-            nodes => draw_cluster(seed, nodes),
+        match (self.world, self.nodes) {
+            (WorldName::Quorum, voters) => draw_quorum(seed, voters),
+            (_, 1) => draw(seed),
+            (_, nodes) => draw_cluster(seed, nodes),
         }
     }
 }
@@ -150,6 +168,7 @@ pub struct Show {
 pub enum WorldName {
     Cores,
     Nodes,
+    Quorum,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -163,6 +182,7 @@ impl From<WorldName> for World {
         match name {
             WorldName::Cores => Self::Cores,
             WorldName::Nodes => Self::Nodes,
+            WorldName::Quorum => Self::Quorum,
         }
     }
 }
@@ -203,18 +223,7 @@ pub fn main() -> std::process::ExitCode {
         Command::Replay { file, how, show } => single::replay(&file, &how, &show),
         Command::Corpus => single::corpus(),
         Command::Bench { seeds } => bench::run(seeds),
-        Command::Zoo { mutant, nodes, budget, campaigns, jobs, keep, markdown } => {
-            let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-            zoo::run(&zoo::Hunt {
-                only: mutant,
-                nodes,
-                budget,
-                campaigns: campaigns.max(1),
-                jobs: jobs.unwrap_or_else(cores),
-                keep,
-                markdown,
-            })
-        }
+        Command::Zoo(hunt) => zoo::run(&hunt),
     };
     code.into()
 }

@@ -3,12 +3,14 @@
 
 mod clusters;
 mod families;
+mod quorums;
 mod scenarios;
 mod storms;
 
 use std::time::Duration;
 
 pub use self::clusters::draw_cluster;
+pub use self::quorums::{draw_quorum, with_quorum};
 use super::{
     Acks, AppendRead, Clock, Codecs, Disk, Flush, Link, Mode, Node, Nodes, Plan, Run, Topic,
 };
@@ -38,6 +40,7 @@ pub fn draw(seed: u64) -> Plan {
         topics: draw_topics(&mut chance("topics")),
         workload: draw_workload(&mut chance("workload")),
         faults: Vec::new(),
+        quorum: None,
         trace: None,
     };
     draw_library_clients(&mut chance("library"), &mut plan.workload);

@@ -17,6 +17,7 @@ use quorate_core::shard::seat::Seat;
 use quorate_core::time::Timestamp;
 
 use super::Blamed;
+use crate::quorum::usurper::{self, Holding};
 
 /// Larger than any batch of the metadata in a simulated life.
 const BATCH_BYTES_MAX: usize = 1 << 30;
@@ -224,6 +225,20 @@ impl Decided {
             let sentence =
                 format!("n{node} commits {position}, and a majority's disks do not have it");
             blamed.blame("committed-without-majority", place(), sentence);
+        }
+        self.is_safe(position, blamed);
+    }
+
+    /// Nobody could be elected who lacks what is committed.
+    fn is_safe(&self, position: Position, blamed: &mut Blamed) {
+        let known = self.seats.iter().filter(|(node, _)| !self.doubted.contains(node));
+        let holdings = known.filter_map(|(_, watched)| {
+            let asked = if watched.begins { &watched.disk } else { &watched.asked };
+            Some(Holding { member: watched.me?, states: [&watched.disk, asked] })
+        });
+        if let Some(member) = usurper::find(&holdings.collect::<Vec<_>>(), position) {
+            let sentence = format!("{member} lacks {position}, and a majority would elect it");
+            blamed.blame("committed-not-safe", place(), sentence);
         }
     }
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{HARNESS_BROKE, How, Show, Trace, USAGE};
+use super::{HARNESS_BROKE, How, Show, Trace, USAGE, WorldName};
 use crate::log::Log;
 use crate::plan::Plan;
 use crate::run::{self, Options, Report, Verdict, World};
@@ -132,6 +132,9 @@ pub(super) fn replay(file: &Path, how: &How, show: &Show) -> u8 {
             return USAGE;
         }
     };
+    // Such a plan means something in one world only.
+    let world = if plan.quorum.is_some() { WorldName::Quorum } else { how.world };
+    let how = &How { world, ..how.clone() };
     let report = run_one(&plan, how, show);
     print(&plan, how.world.into(), &report);
     match plan.trace {
@@ -172,7 +175,11 @@ pub(super) fn corpus() -> u8 {
                 return HARNESS_BROKE;
             }
             Ok(plan) => {
-                for world in [World::Cores, World::Nodes] {
+                let worlds = match plan.quorum {
+                    Some(_) => &[World::Quorum][..],
+                    None => &[World::Cores, World::Nodes],
+                };
+                for &world in worlds {
                     let report = run::run(&plan, world, Options::default());
                     println!("{name} in {}: {}", world.name(), report.verdict);
                     for sentence in report.sentences() {

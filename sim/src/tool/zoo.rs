@@ -9,33 +9,38 @@ mod hunt;
 mod kept;
 mod page;
 
-use std::path::PathBuf;
-
+pub use super::Hunt;
 use super::USAGE;
-use crate::run::Verdict;
+use crate::run::{Verdict, World};
 use crate::zoo::{MUTANTS, Mutant, Place};
-
-/// How to hunt.
-pub(super) struct Hunt {
-    /// Slugs or entries; empty for all.
-    pub(super) only: Vec<String>,
-    /// Only in places with so many nodes.
-    pub(super) nodes: Option<u32>,
-    /// Seeds per mutant, place and campaign, at most.
-    pub(super) budget: u64,
-    pub(super) campaigns: u64,
-    /// Seeds that run at once.
-    pub(super) jobs: usize,
-    /// What was found out before, and is kept for the next hunt.
-    pub(super) keep: Option<PathBuf>,
-    /// Print the whole list as a page instead, from what is kept if there is such a file.
-    pub(super) markdown: bool,
-}
 
 impl Hunt {
     fn wants(&self, mutant: &Mutant) -> bool {
         let named = |name: &String| name == mutant.slug || name == mutant.entry;
         self.only.is_empty() || self.only.iter().any(named)
+    }
+
+    fn goes_to(&self, place: Place) -> bool {
+        self.nodes.is_none_or(|nodes| nodes == place.nodes)
+            && self.world.is_none_or(|world| World::from(world) == place.world)
+    }
+
+    /// Seeds per campaign there, at most.
+    fn budget_at(&self, place: Place) -> u64 {
+        match place.world {
+            World::Nodes => self.budget_nodes.unwrap_or(self.budget),
+            World::Cores | World::Quorum => self.budget,
+        }
+    }
+
+    fn jobs(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.jobs.unwrap_or_else(cores).max(1)
+    }
+
+    /// Nothing is told while it goes on: what is printed in the end is for a file.
+    const fn is_quiet(&self) -> bool {
+        self.markdown || self.json
     }
 }
 
@@ -87,7 +92,12 @@ impl Score {
 }
 
 pub(super) fn run(hunt: &Hunt) -> u8 {
-    let mutants: Vec<&Mutant> = MUTANTS.iter().filter(|mutant| hunt.wants(mutant)).collect();
+    let is_wanted = |mutant: &&Mutant| {
+        // Where it cannot be passed it is not missed.
+        let is_there = mutant.places.iter().any(|place| hunt.goes_to(*place));
+        hunt.wants(mutant) && (is_there || !mutant.not_yet.is_empty())
+    };
+    let mutants: Vec<&Mutant> = MUTANTS.iter().filter(is_wanted).collect();
     if mutants.is_empty() {
         println!("no mutant is called {}", hunt.only.join(" or "));
         return USAGE;
@@ -99,19 +109,20 @@ pub(super) fn run(hunt: &Hunt) -> u8 {
             return USAGE;
         }
     };
-    if hunt.markdown && hunt.keep.is_some() {
+    if hunt.is_quiet() && hunt.keep.is_some() {
         page::print(&scores(&kept), hunt);
         return 0;
     }
-    if !hunt.markdown {
+    if !hunt.is_quiet() {
         for mutant in mutants.iter().filter(|mutant| !mutant.not_yet.is_empty()) {
             println!("{:<40} not applicable: {}", mutant.slug, mutant.not_yet);
         }
     }
     let outcomes = hunt::all(&mutants, kept, hunt);
     let scores = scores(&outcomes);
-    if hunt.markdown {
+    if hunt.is_quiet() {
         page::print(&scores, hunt);
+        return 0;
     }
     sum_up(&mutants, &scores)
 }

@@ -15,8 +15,6 @@ const fn entry(id: &'static str, slug: &'static str, not_yet: &'static str) -> E
 }
 
 const PLANTED: &str = "";
-pub(super) const READS: &str = "planted; no node reads through the quorum, the image that it has \
-                               committed is enough; core/tests/quorum_random.rs catches it";
 const COMPACTION: &str = "nothing is compacted yet";
 const TRANSACTIONS: &str = "there are no transactions yet";
 pub(super) const GROUPS: &str = "the workload has no groups yet";
@@ -57,8 +55,8 @@ pub const ENTRIES: &[Entry] = &[
     entry("B4", "ack-before-fsync", PLANTED),
     entry("B5", "leader-counts-unflushed-noop", PLANTED),
     entry("B6", "observer-does-not-flush", PLANTED),
-    entry("B8", "read-index-before-first-commit", READS),
-    entry("B9", "read-index-ctx-reused", READS),
+    entry("B8", "read-index-before-first-commit", PLANTED),
+    entry("B9", "read-index-ctx-reused", PLANTED),
     entry(
         "B10",
         "reads-during-transfer",

@@ -17,6 +17,7 @@ use super::NAMES;
 use super::node::{Node, place_of};
 use crate::check::Violation;
 use crate::plan::Plan;
+use crate::quorum::usurper::{self, Holding};
 use crate::trace::{self, Mark};
 
 mod partitions;
@@ -186,6 +187,16 @@ impl Shadow {
         if !voters.into_iter().flatten().any(|voters| voters.has_majority(has)) {
             let sentence = format!("{position} is committed, and no majority has it: {quorum}");
             self.blame("shadow-quorum", "the quorum", sentence);
+        }
+        let holdings = nodes.iter().filter_map(|node| {
+            let disk = node.disk.log(PartitionId::METADATA)?.memory();
+            let seat = node.shard.as_ref().and_then(|shard| shard.seat());
+            let asked = seat.map_or(disk, |seat| seat.log().sum());
+            Some(Holding { member: node.voter(), states: [disk, asked] })
+        });
+        if let Some(member) = usurper::find(&holdings.collect::<Vec<_>>(), position) {
+            let sentence = format!("{member} lacks {position}, and a majority would elect it");
+            self.blame("committed-not-safe", "the quorum", sentence);
         }
     }
 

@@ -32,8 +32,18 @@ struct Campaign {
 }
 
 impl Campaign {
-    fn wants_more(&self, budget: u64) -> bool {
+    fn wants_more(&self, hunt: &Hunt) -> bool {
+        let budget = hunt.budget_at(self.place);
         self.next < self.caught.as_ref().map_or(budget, |(seed, _)| *seed)
+    }
+
+    /// Nothing comes of it any more.
+    fn is_vain(&self, hunt: &Hunt) -> bool {
+        self.running == 0 && self.caught.is_none() && !self.wants_more(hunt)
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        (self.slug, self.campaign) == (other.slug, other.campaign)
     }
 
     fn outcome(&self) -> Outcome {
@@ -51,12 +61,20 @@ pub(super) fn all(mutants: &[&'static Mutant], kept: Vec<Outcome>, hunt: &Hunt) 
     let campaigns = Mutex::new(plan(mutants, &kept, hunt));
     let outcomes = Mutex::new(kept);
     thread::scope(|scope| {
-        for _ in 0..hunt.jobs.max(1) {
+        for _ in 0..hunt.jobs() {
             scope.spawn(|| {
                 loop {
                     let mut guard = campaigns.lock().expect("a lock");
-                    let open = guard.iter().position(|campaign| campaign.wants_more(hunt.budget));
-                    let Some(place) = open else { break };
+                    let Some(place) = open(&guard, hunt) else {
+                        let is_over = guard.iter().all(|campaign| campaign.running == 0);
+                        drop(guard);
+                        if is_over {
+                            break;
+                        }
+                        // What is under way decides whether there is more to do.
+                        thread::sleep(Duration::from_millis(50));
+                        continue;
+                    };
                     let campaign = &mut guard[place];
                     let seed = campaign.next;
                     campaign.next += 1;
@@ -73,7 +91,7 @@ pub(super) fn all(mutants: &[&'static Mutant], kept: Vec<Outcome>, hunt: &Hunt) 
                     {
                         campaign.caught = Some((seed, sentence));
                     }
-                    let is_over = campaign.running == 0 && !campaign.wants_more(hunt.budget);
+                    let is_over = campaign.running == 0 && !campaign.wants_more(hunt);
                     if is_over && !std::mem::replace(&mut campaign.told, true) {
                         let outcome = campaign.outcome();
                         drop(guard);
@@ -87,17 +105,30 @@ pub(super) fn all(mutants: &[&'static Mutant], kept: Vec<Outcome>, hunt: &Hunt) 
     outcomes.into_inner().expect("a lock")
 }
 
+/// The earliest campaign that wants a seed now.
+fn open(campaigns: &[Campaign], hunt: &Hunt) -> Option<usize> {
+    (0..campaigns.len()).find(|place| {
+        let campaign = &campaigns[*place];
+        let mut before = campaigns[..*place].iter().filter(|before| before.is_like(campaign));
+        campaign.wants_more(hunt) && (!hunt.anywhere || before.all(|before| before.is_vain(hunt)))
+    })
+}
+
 /// The campaigns to be made. One that was caught is not hunted again.
 fn plan(mutants: &[&'static Mutant], kept: &[Outcome], hunt: &Hunt) -> Vec<Campaign> {
     let mut campaigns = Vec::new();
     for mutant in mutants {
-        let places = mutant.places.iter();
-        for place in places.filter(|place| hunt.nodes.is_none_or(|nodes| nodes == place.nodes)) {
+        for place in mutant.places.iter().filter(|place| hunt.goes_to(**place)) {
             for campaign in 0..hunt.campaigns {
                 let before = kept.iter().find(|kept| {
                     kept.slug == mutant.slug && kept.place == *place && kept.campaign == campaign
                 });
-                if before.is_some_and(|before| !before.sentence.is_empty()) {
+                let is_caught = kept.iter().any(|kept| {
+                    let is_here = hunt.anywhere || kept.place == *place;
+                    let is_it = kept.slug == mutant.slug && kept.campaign == campaign;
+                    is_it && is_here && !kept.sentence.is_empty()
+                });
+                if is_caught {
                     continue;
                 }
                 // It goes on where the last hunt has given up.
@@ -118,7 +149,7 @@ fn plan(mutants: &[&'static Mutant], kept: &[Outcome], hunt: &Hunt) -> Vec<Campa
 }
 
 fn tell(outcome: &Outcome, hunt: &Hunt) {
-    if !hunt.markdown {
+    if !hunt.is_quiet() {
         let (slug, place) = (&outcome.slug, outcome.place.to_string());
         match outcome.sentence.as_str() {
             "" => println!("{slug:<40} {place:<8} NOT caught in {} seeds", outcome.seeds),

@@ -37,6 +37,7 @@ fn parse(line: &str) -> Option<Outcome> {
     let world = match words.next()? {
         "cores" => World::Cores,
         "nodes" => World::Nodes,
+        "quorum" => World::Quorum,
         _ => return None,
     };
     let nodes = words.next()?.parse().ok()?;

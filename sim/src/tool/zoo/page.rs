@@ -1,17 +1,23 @@
 //! The list of historic bugs as a page, and what became of each.
 #![allow(clippy::print_stdout)]
 
+use serde_json::json;
+
 use super::{Hunt, Score, summary};
 use crate::zoo::entries::ENTRIES;
 use crate::zoo::{MUTANTS, Mutant};
 
 pub(super) fn print(scores: &[Score], hunt: &Hunt) {
+    if hunt.json {
+        return print_json(scores);
+    }
     println!("# The zoo: historic bugs, planted\n");
     println!(
-        "Made by `cargo sim zoo --keep FILE --markdown`, from hunts with `--keep FILE`. `3 nodes` \
-         is the\nworld of nodes with three of them. Seeds are the median over the campaigns; \
-         behind them stands\nwhich checker spoke first. A seed counts only if it passes without \
-         the planted bug.\n"
+        "Made by `cargo sim zoo --keep FILE --markdown`, from hunts with `--keep FILE`. `quorum` \
+         is the\nworld of quorums, `3 nodes` that of nodes with three. Seeds are the median \
+         over the\ncampaigns; behind them stands which checker spoke first. A seed counts only if \
+         it passes without\nthe planted bug. With `--anywhere`, a bug is hunted in one world after \
+         the other, until one has\ncaught it.\n"
     );
     println!("| entry | planted as | caught | or why not |\n|---|---|---|---|");
     for entry in ENTRIES {
@@ -27,6 +33,27 @@ pub(super) fn print(scores: &[Score], hunt: &Hunt) {
     print_rows(scores, "-", "our own", hunt);
     let all: Vec<&Mutant> = MUTANTS.iter().collect();
     println!("\n{}.", summary(&all, scores).2);
+}
+
+/// A row for each mutant and place, and for each mutant that is not hunted.
+fn print_json(scores: &[Score]) {
+    let mut rows = Vec::new();
+    for mutant in MUTANTS {
+        let Mutant { entry, slug, not_yet, .. } = mutant;
+        if !not_yet.is_empty() {
+            rows.push(json!({"entry": entry, "slug": slug, "not_yet": not_yet}));
+        }
+        for score in scores.iter().filter(|score| score.mutant.slug == *slug) {
+            rows.push(json!({
+                "entry": entry, "slug": slug, "world": score.place.world.name(),
+                "nodes": score.place.nodes, "seeds": score.median(), "in_vain": score.in_vain,
+                "sentence": score.sentence,
+            }));
+        }
+    }
+    let all: Vec<&Mutant> = MUTANTS.iter().collect();
+    let (caught, hunted, _) = summary(&all, scores);
+    println!("{:#}", json!({"caught": caught, "hunted": hunted, "rows": rows}));
 }
 
 fn print_rows(scores: &[Score], id: &str, slug: &str, hunt: &Hunt) {
