@@ -103,13 +103,23 @@ pub struct Mark {
     pub segment: Offset,
     /// Synced bytes of that segment; all older segments are synced to their end.
     pub segment_bytes: u64,
-    /// The offset behind the last synced record.
+    /// The offset behind the last synced record; of a log that is offline, behind the last one that
+    /// was durable in any way.
     pub end: Offset,
     /// Groups of the journal below it say nothing of this log: it was cut since, and what they
     /// hold must not come back.
     pub from_sequence: u64,
     /// What is to be removed before anything else is done with the log.
     pub cut: Cut,
+}
+
+impl Mark {
+    /// Of a log that has nothing durable of its own yet.
+    pub const fn nothing(partition: PartitionId) -> Self {
+        let (log_start, segment, end) = (Offset::ZERO, Offset::ZERO, Offset::ZERO);
+        let (segment_bytes, from_sequence, cut) = (0, 0, Cut::Nothing);
+        Self { partition, log_start, segment, segment_bytes, end, from_sequence, cut }
+    }
 }
 
 /// A cut that may have been interrupted. It is done again from the start, however far it came.

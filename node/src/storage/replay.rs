@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use quorate_core::id::{Offset, PartitionId};
 use quorate_core::partition::recovered::Recovered;
-use quorate_core::segment::checkpoint::Marks;
+use quorate_core::segment::checkpoint::{Mark, Marks};
 use quorate_core::segment::frame::{Frame, frame_chunks};
 use quorate_core::segment::journal::{
     Entry, FileHeader, Found, Group, GroupFlaw, JournalId, PAGE_BYTES, find_group, later_group,
@@ -61,6 +61,8 @@ pub(super) struct Replay<'a> {
     files: &'a [JournalFile],
     logs: BTreeMap<PartitionId, Replayed>,
     offline: BTreeMap<PartitionId, Rot>,
+    /// Of logs that are offline: where they end, and start, as the journal says.
+    missed: BTreeMap<PartitionId, (Offset, Offset)>,
     segments: Segments,
     touched: BTreeSet<PartitionId>,
 }
@@ -77,8 +79,8 @@ impl<'a> Replay<'a> {
     pub(super) fn new(shared: Arc<Shared>, files: &'a [JournalFile]) -> Self {
         let segments = Segments::new(Arc::clone(&shared));
         let id = shared.journal;
-        let (logs, offline) = (BTreeMap::new(), BTreeMap::new());
-        Self { shared, id, files, logs, offline, segments, touched: BTreeSet::new() }
+        let (logs, offline, missed) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { shared, id, files, logs, offline, missed, segments, touched: BTreeSet::new() }
     }
 
     /// Replays all groups from `sequence` on, makes the segments durable and marks them so.
@@ -300,9 +302,17 @@ impl<'a> Replay<'a> {
             self.on_remove(partition);
             return Ok(());
         }
-        if !self.load(partition).await? {
-            return Ok(());
+        let says = says(&entry);
+        if self.load(partition).await? {
+            self.do_again(partition, entry).await?;
         }
+        if self.offline.contains_key(&partition) {
+            self.miss(partition, says);
+        }
+        Ok(())
+    }
+
+    async fn do_again(&mut self, partition: PartitionId, entry: Entry) -> Result<(), StorageError> {
         match entry {
             Entry::Append(frame) => {
                 self.on_append(partition, &frame);
@@ -324,6 +334,13 @@ impl<'a> Replay<'a> {
             }
             Entry::Remove { .. } => Ok(()),
         }
+    }
+
+    /// What the journal says of a log that is offline is forgotten with the journal. The mark keeps
+    /// how much there was: a log that is whole again up to its old mark is short all the same.
+    fn miss(&mut self, partition: PartitionId, (end, start): (Offset, Offset)) {
+        let missed = self.missed.entry(partition).or_default();
+        *missed = (missed.0.max(end), missed.1.max(start));
     }
 
     /// Reads a log's segments at its first entry. `false` if the log is offline.
@@ -417,6 +434,7 @@ impl<'a> Replay<'a> {
     fn on_remove(&mut self, partition: PartitionId) {
         self.logs.remove(&partition);
         self.offline.remove(&partition);
+        self.missed.remove(&partition);
         self.touched.remove(&partition);
         self.segments.removed(partition);
         self.segments.leave_log(self.shared.log_directory(partition), None);
@@ -426,6 +444,7 @@ impl<'a> Replay<'a> {
     fn take_offline(&mut self, partition: PartitionId, why: &str) {
         reached!("log-taken-offline");
         let Some(log) = self.logs.remove(&partition) else { return };
+        self.miss(partition, (log.recovered.end, log.writing.start));
         let (base, position, offset) = {
             let state = log.writing.log.state();
             let active = state.active().map(|active| (active.base, active.bytes));
@@ -473,6 +492,11 @@ impl<'a> Replay<'a> {
                 let mark = log.writing.log.state().mark(partition, log.writing.start);
                 marks.extend(mark.map(|mark| (partition, mark)));
             }
+            for (&partition, &(end, start)) in &self.missed {
+                let mark = marks.entry(partition).or_insert(Mark::nothing(partition));
+                mark.end = mark.end.max(end);
+                mark.log_start = mark.log_start.max(start);
+            }
             Marks { journal_sequence: next, logs: marks.values().copied().collect() }
         };
         let data = &self.shared.config.directory;
@@ -487,5 +511,17 @@ impl<'a> Replay<'a> {
         let replayed = self.logs.into_iter();
         known.loaded = replayed.map(|(id, log)| (id, (log.recovered, log.writing.log))).collect();
         Ok(next)
+    }
+}
+
+/// Where an entry says that its log ends, at least, and starts.
+fn says(entry: &Entry) -> (Offset, Offset) {
+    match entry {
+        Entry::Append(frame) => (frame.batch.header().next_offset(), Offset::ZERO),
+        Entry::Synced { offset, .. } => (*offset, Offset::ZERO),
+        Entry::DeleteBefore { offset, .. } => (Offset::ZERO, *offset),
+        Entry::Roll { .. } | Entry::TruncateTo { .. } | Entry::Remove { .. } => {
+            (Offset::ZERO, Offset::ZERO)
+        }
     }
 }

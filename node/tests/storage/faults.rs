@@ -129,6 +129,35 @@ pub(crate) async fn tell_rot() {
     }
 }
 
+/// The node starts without a log that has rotted, and uses the journal again, where the log's last
+/// records stood. When the disk gave back what it had had, the log came back without them.
+#[tokio::test]
+async fn a_log_that_was_offline_does_not_come_back_shorter() {
+    let log = partition(1);
+    let disk = disk();
+    let mut engine = open(&disk).await.expect("opens");
+    engine.open_log(log).await.expect("new");
+    for tag in 0..9 {
+        engine.append(log, tag, 1, 300).await;
+        assert!(engine.settle(log).await);
+        if tag == 4 {
+            engine.storage.checkpoint().await.expect("a checkpoint");
+        }
+    }
+    drop(engine);
+    let rotten = disk.after_power_loss(|| false);
+    rotten.flip(&segment(log, 0), 500).expect("the file is there");
+    let mut engine = open(&rotten).await.expect("the node starts");
+    assert!(matches!(engine.open_log(log).await, Err(LogError::Rot(_))));
+    drop(engine);
+    let healed = rotten.after_power_loss(|| false);
+    healed.flip(&segment(log, 0), 500).expect("the file is there");
+    let mut engine = open(&healed).await.expect("the node starts");
+    let opened = engine.open_log(log).await;
+    let Err(LogError::Rot(rot)) = opened else { panic!("it is short: {opened:?}") };
+    assert_eq!((rot.offset, rot.why.as_str()), (Offset(5), "the log goes on"));
+}
+
 #[tokio::test]
 async fn rot_in_an_old_segment_is_told_to_the_reader_who_meets_it() {
     let disk = disk();
