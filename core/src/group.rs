@@ -1,31 +1,36 @@
 //! The groups of one partition of `__consumer_offsets`: who is a member, and how far they have
 //! come. Their truth is the partition's log; this machine folds it.
 //!
-//! The classic protocol only: who joins, which of them leads, what the leader assigned. Requests
-//! are handled in `group/requests.rs` and `group/offsets.rs`; what they rest on is written to the
-//! log, and is answered when the log has it.
+//! A group is classic (`group/classic.rs`: who joins, which of them leads, what the leader shares
+//! out) or a consumer group (`group/consumer.rs`: the coordinator itself does). What requests rest
+//! on is written to the log, and is answered when the log has it.
 
+pub mod assignment;
+pub mod consumer;
 pub mod interface;
 pub mod placement;
 pub mod record;
 
 mod classic;
+mod describe;
 mod desk;
+mod kinds;
 mod member;
 mod offsets;
 mod requests;
+mod topics;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use self::classic::{Group, Phase};
+use self::classic::Group;
 use self::desk::{Desk, DeskState, Pending, TEXT_BYTES_MAX, Waiter};
 use self::interface::{
-    CommitOffsets, Described, Effect, FetchOffsets, GroupLimits, Input, Join, Listed, MemberClaim,
-    Outcome, Refusal,
+    CommitOffsets, Effect, GroupLimits, Input, Join, MemberClaim, Outcome, Refusal,
 };
 use self::record::Entry;
+use self::topics::Topics;
 use crate::batch::{Batch, Records};
 use crate::id::RequestId;
 use crate::machine::Machine;
@@ -56,6 +61,8 @@ pub struct Groups {
     /// Replays asked for whose end has not come. The last one counts: after two elections in
     /// quick succession an earlier one may still be on its way.
     replays: u32,
+    /// Kept from one leadership to the next.
+    topics: Topics,
     /// Topics that were deleted while the log was replayed.
     deleted_topics: Vec<String>,
     /// Records that a replay could not read. They are kept in the log and otherwise ignored.
@@ -90,6 +97,7 @@ impl Groups {
             },
             deadlines: BTreeSet::new(),
             replays: 0,
+            topics: Topics::default(),
             deleted_topics: Vec::new(),
             unread: 0,
         }
@@ -100,11 +108,29 @@ impl Groups {
         self.unread
     }
 
+    /// Whether it has consumer groups, and was never told of the topics.
+    pub fn wants_topics(&self) -> bool {
+        !self.topics.is_known && self.groups.values().any(|group| group.consumer.is_some())
+    }
+
+    /// Whether it is to be told of changes among the topics.
+    pub fn knows_topics(&self) -> bool {
+        self.topics.is_known
+    }
+
     /// One line a group: what it is, who is in it, and how far it has come.
     pub fn status(&self) -> String {
         let mut out = String::new();
         for group in self.groups.values() {
-            let _ = write!(out, "{} {} gen={}", group.name, group.phase.name(), group.generation);
+            match &group.consumer {
+                Some(consumer) => {
+                    let _ = write!(out, "{} {}", group.name, consumer.status(&self.topics));
+                }
+                None => {
+                    let (phase, generation) = (group.phase.name(), group.generation);
+                    let _ = write!(out, "{} {phase} gen={generation}", group.name);
+                }
+            }
             if let (Some(protocol), Some(leader)) = (&group.protocol, &group.leader) {
                 let _ = write!(out, " {protocol} leader={leader}");
             }
@@ -192,9 +218,7 @@ impl Groups {
         self.role = Role::Leading { since: now, expiry: now.monotonic + EXPIRY_INTERVAL };
         let names: Vec<_> = self.groups.keys().cloned().collect();
         for name in names {
-            self.with_group(&name, now, effects, |group, desk| {
-                group.hear_everybody(desk.now.monotonic);
-            });
+            self.with_group(&name, now, effects, Group::on_loaded);
         }
         let deleted = std::mem::take(&mut self.deleted_topics);
         if !deleted.is_empty() {
@@ -211,6 +235,10 @@ impl Groups {
         }
         self.with_group(&name, now, effects, |group, desk| match entry {
             Entry::Offset { partition, value, .. } => group.fold_offset(partition, value, desk),
+            Entry::Consumer { entry, .. } if replay => group.fold_consumer(entry, desk),
+            Entry::Consumer { entry, .. } => group.fold_consumer_forgotten(&entry),
+            // What it was before it became a consumer group.
+            Entry::Group { value: None, .. } if replay && group.consumer.is_some() => {}
             Entry::Group { value, .. } if replay => group.fold_group(value, desk),
             Entry::Group { value: None, .. } => group.fold_forgotten(),
             Entry::Group { value: Some(_), .. } => {}
@@ -233,11 +261,14 @@ impl Groups {
             if let Some((request, outcome)) = then.reply {
                 desk.reply(request, outcome);
             }
+            if then.kept {
+                group.on_kept(desk);
+            }
         });
     }
 
     fn on_append_refused(&mut self, now: Now, append: AppendId, effects: &mut Vec<Effect>) {
-        let Some(Pending { group, then, .. }) = self.desk.pending.remove(&append) else {
+        let Some(Pending { group, entries, then }) = self.desk.pending.remove(&append) else {
             return;
         };
         reached!("group-append-refused");
@@ -249,6 +280,7 @@ impl Groups {
             if let Some((request, _)) = then.reply {
                 desk.refuse(request, Refusal::NotAvailable);
             }
+            group.on_not_kept(&entries, then.kept, desk);
         });
     }
 
@@ -259,6 +291,13 @@ impl Groups {
                 if let Some(pending) = self.desk.pending.get_mut(&append) {
                     pending.then.reply = None;
                 }
+            }
+            Some(Waiter::Group { group }) => {
+                self.with_group(&group, now, effects, |group, _| {
+                    if let Some(consumer) = &mut group.consumer {
+                        consumer.keeping.on_cancelled(request);
+                    }
+                });
             }
             Some(Waiter::Member { group, member }) => {
                 self.with_group(&group, now, effects, |group, desk| {
@@ -278,11 +317,12 @@ impl Groups {
         act: impl FnOnce(&mut Group, &mut Desk<'_>) -> R,
     ) -> Option<R> {
         let group = self.groups.get_mut(name)?;
-        let before = group.deadline();
-        let mut desk = Desk { now, limits: &self.limits, state: &mut self.desk, effects };
+        let before = group.deadline(&self.limits);
+        let (limits, topics) = (&self.limits, &self.topics);
+        let mut desk = Desk { now, limits, topics, state: &mut self.desk, effects };
         let result = act(group, &mut desk);
         let is_void = group.is_void();
-        let after = if is_void { None } else { group.deadline() };
+        let after = if is_void { None } else { group.deadline(&self.limits) };
         if before != after {
             if let Some(before) = before {
                 self.deadlines.remove(&(before, name.to_owned()));
@@ -388,67 +428,6 @@ impl Groups {
         });
     }
 
-    fn on_fetch(&mut self, fetch: FetchOffsets, effects: &mut Vec<Effect>) {
-        if let Err(refusal) = self.admit(&fetch.group, true) {
-            return refuse(effects, fetch.request, refusal);
-        }
-        let partitions = match self.groups.get(&fetch.group) {
-            Some(group) => group.fetch(fetch.partitions),
-            None => {
-                let wanted = fetch.partitions.unwrap_or_default();
-                wanted.into_iter().map(|partition| (partition, None)).collect()
-            }
-        };
-        let outcome = Outcome::OffsetsFetched { partitions };
-        effects.push(Effect::Reply { request: fetch.request, outcome });
-    }
-
-    fn on_list(&self, request: RequestId, states: &[String], effects: &mut Vec<Effect>) {
-        let outcome = match self.admit("", true) {
-            Err(refusal) => Outcome::Refused(refusal),
-            Ok(()) => {
-                let groups = self.groups.values().filter(|group| {
-                    states.is_empty() || states.iter().any(|state| state == group.phase.name())
-                });
-                let listed = |group: &Group| Listed {
-                    group: group.name.clone(),
-                    protocol_type: group.protocol_type.clone(),
-                    state: group.phase.name(),
-                };
-                Outcome::Listed { groups: groups.map(listed).collect() }
-            }
-        };
-        effects.push(Effect::Reply { request, outcome });
-    }
-
-    fn on_describe(&self, request: RequestId, name: String, effects: &mut Vec<Effect>) {
-        let outcome = match self.admit(&name, false) {
-            Err(refusal) => Outcome::Refused(refusal),
-            Ok(()) => Outcome::Described(self.describe(name)),
-        };
-        effects.push(Effect::Reply { request, outcome });
-    }
-
-    fn describe(&self, name: String) -> Described {
-        let Some(group) = self.groups.get(&name) else {
-            return Described {
-                group: name,
-                state: "Dead",
-                protocol_type: String::new(),
-                protocol: String::new(),
-                members: Vec::new(),
-            };
-        };
-        let protocol = group.protocol.as_deref().filter(|_| group.phase == Phase::Stable);
-        Described {
-            group: name,
-            state: group.phase.name(),
-            protocol_type: group.protocol_type.clone(),
-            protocol: protocol.unwrap_or_default().to_owned(),
-            members: group.members.values().map(|member| member.described(protocol)).collect(),
-        }
-    }
-
     fn on_topics_deleted(&mut self, now: Now, topics: Vec<String>, effects: &mut Vec<Effect>) {
         match self.role {
             Role::Idle => {}
@@ -521,6 +500,7 @@ impl Machine for Groups {
         match input {
             Input::Log(input) => self.on_log(now, input, effects),
             Input::Join(join) => self.on_join(now, join, effects),
+            Input::ConsumerHeartbeat(beat) => self.on_consumer_heartbeat(now, beat, effects),
             Input::Sync(sync) => {
                 let (request, name) = (sync.request, sync.member.group.clone());
                 let unknown = Refusal::UnknownMember;
@@ -540,7 +520,13 @@ impl Machine for Groups {
             }
             Input::CommitOffsets(commit) => self.on_commit(now, commit, effects),
             Input::FetchOffsets(fetch) => self.on_fetch(fetch, effects),
-            Input::List { request, states } => self.on_list(request, &states, effects),
+            Input::List { request, states, types } => {
+                self.on_list(request, &states, &types, effects);
+            }
+            Input::DescribeConsumer { request, group } => {
+                self.on_describe_consumer(request, group, effects);
+            }
+            Input::Topics(news) => self.on_topics(now, news, effects),
             Input::Describe { request, group } => self.on_describe(request, group, effects),
             Input::Delete { request, group: name } => {
                 let unknown = Refusal::UnknownGroup;
@@ -576,7 +562,7 @@ impl Machine for Groups {
         for (name, group) in &self.groups {
             assert_eq!(*name, group.name);
             group.check();
-            deadlines.extend(group.deadline().map(|deadline| (deadline, name.clone())));
+            deadlines.extend(group.deadline(&self.limits).map(|deadline| (deadline, name.clone())));
             let in_flight = appends.remove(name.as_str()).unwrap_or_default();
             assert_eq!(group.appends, in_flight, "appends in flight are counted");
             assert!(self.role == Role::Loading || !group.is_void(), "nothing is kept of nothing");
@@ -589,6 +575,7 @@ impl Machine for Groups {
         for waiter in self.desk.waiting.values() {
             match waiter {
                 Waiter::Append(append) => assert!(self.desk.pending.contains_key(append)),
+                Waiter::Group { group } => assert!(self.groups[group].consumer.is_some()),
                 Waiter::Member { group, member } => {
                     assert!(self.groups[group].members.contains_key(member));
                 }

@@ -18,6 +18,7 @@ use self::seat::Seat;
 use crate::batch::Batch;
 use crate::controller::Controller;
 use crate::group::Groups;
+use crate::group::interface::{TopicInfo, TopicsNews};
 use crate::id::{LeaderEpoch, NodeEpoch, NodeId, PartitionId, RequestId};
 use crate::machine::Machine;
 use crate::own_log::{self, AppendId};
@@ -37,6 +38,8 @@ pub struct Shard {
     partitions: BTreeMap<PartitionId, Slot>,
     /// By the index of their partition of `__consumer_offsets`.
     groups: BTreeMap<i32, (PartitionId, Groups)>,
+    /// Those of the cluster, for coordinators that want to know them; `None` if never told.
+    topics: Option<BTreeMap<String, TopicInfo>>,
     /// The node's place in the quorum, if this is the shard that has it.
     seat: Option<Box<Seat>>,
     /// When each machine wants to be ticked: an index over `planned`.
@@ -73,6 +76,7 @@ impl Shard {
             rng: Rng::new(seed),
             partitions: BTreeMap::new(),
             groups: BTreeMap::new(),
+            topics: None,
             seat: None,
             deadlines: BTreeSet::new(),
             planned: BTreeMap::new(),
@@ -141,6 +145,32 @@ impl Shard {
             let input = partition::interface::Input::Registered { node_epoch };
             self.work.push_back(Work::Partition(partition, input));
         }
+    }
+
+    fn on_topics(&mut self, news: TopicsNews) {
+        let topics = self.topics.get_or_insert_default();
+        if news.is_all {
+            topics.clear();
+        }
+        for (name, topic) in &news.topics {
+            match topic {
+                Some(topic) => topics.insert(name.clone(), *topic),
+                None => topics.remove(name),
+            };
+        }
+        for (&coordinator, (_, groups)) in &self.groups {
+            if groups.knows_topics() {
+                let input = group::interface::Input::Topics(news.clone());
+                self.work.push_back(Work::Group(coordinator, input));
+            }
+        }
+    }
+
+    /// Everything that a coordinator has to know of the topics, if anything is known.
+    fn all_topics(&self) -> Option<group::interface::Input> {
+        let topics = self.topics.as_ref()?;
+        let topics = topics.iter().map(|(name, topic)| (name.clone(), Some(*topic))).collect();
+        Some(group::interface::Input::Topics(TopicsNews { is_all: true, topics }))
     }
 
     /// `input` for every partition that `peer` replicates.
@@ -249,6 +279,7 @@ impl Machine for Shard {
             Input::Group { coordinator, input } => {
                 self.work.push_back(Work::Group(coordinator, input));
             }
+            Input::Topics(news) => self.on_topics(news),
             Input::Registered { node_epoch } => self.on_registered(node_epoch),
             Input::Connected { peer } => {
                 self.on_peer(peer, &partition::interface::Input::Connected { peer });

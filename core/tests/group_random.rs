@@ -192,6 +192,7 @@ impl Walk {
                 Input::FetchOffsets(FetchOffsets {
                     request: self.request(),
                     group,
+                    member: None,
                     partitions: None,
                 })
             }
@@ -291,7 +292,8 @@ impl Walk {
             let (mut groups, mut effects) = (self.groups.clone(), Vec::new());
             let describe = Input::Describe { request, group: group.to_owned() };
             groups.step(self.now(), describe, &mut effects);
-            let fetch = FetchOffsets { request, group: group.to_owned(), partitions: None };
+            let fetch =
+                FetchOffsets { request, group: group.to_owned(), member: None, partitions: None };
             groups.step(self.now(), Input::FetchOffsets(fetch), &mut effects);
             let (mut stable, mut offsets) = (None, BTreeMap::new());
             for effect in effects {

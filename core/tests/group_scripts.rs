@@ -11,10 +11,15 @@
 //! heartbeat G C [gen=N] [member=C#2] | leave G C ...
 //! commit G C|- [gen=N] [meta=text] T-P=O ... | fetch G [T-P ...]
 //! describe G | list [state ...] | delete G | delete-offsets G T-P ... | topics-deleted T ...
+//! topics [all] T=N ...                      what there is of topics; N=0: gone
+//! beat G C [join|leave|away|full] [epoch=N] [topics=t,u] [regex=R] [instance=I] [has[=T-P,...]]
+//! describe-consumer G                       [assignor=A]; a client acts on what it is told: `has`
 //! log [refuse] [one]                        the log takes (or refuses) what waits for it
 //! wait 10s | cancel rN | status             pause 60s: the coordinator itself is away
 //! ```
 
+#[path = "group_scripts/consumers.rs"]
+mod consumers;
 #[path = "group_scripts/coordinator.rs"]
 mod coordinator;
 
@@ -56,6 +61,9 @@ fn every_planted_bug_changes_a_story() {
         "group-answer-before-log",
         "offsets-expire-in-use",
         "offsets-outlive-topic",
+        "owner-twice-in-one-epoch",
+        "partial-heartbeat-reply",
+        "partition-epoch-lost",
         "serve-before-load",
         "static-double-owner",
     ] {

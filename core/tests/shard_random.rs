@@ -393,7 +393,7 @@ impl Walk {
         for (group, (answered, asked)) in self.offsets.clone() {
             self.next_request += 1;
             let request = RequestId(self.next_request);
-            let fetch = group::FetchOffsets { request, group, partitions: None };
+            let fetch = group::FetchOffsets { request, group, member: None, partitions: None };
             let mut effects = Vec::new();
             let input = group::Input::FetchOffsets(fetch);
             self.shard.step(self.now, Input::Group { coordinator: 0, input }, &mut effects);

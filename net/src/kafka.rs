@@ -208,9 +208,9 @@ apis! {
         advertised from 1: ListOffsetsRequest => ListOffsetsResponse;
     Metadata = 3, 0..=13, flexible 9,
         advertised from 0: MetadataRequest => MetadataResponse;
-    OffsetCommit = 8, 2..=9, flexible 8,
+    OffsetCommit = 8, 2..=10, flexible 8,
         advertised from 2: OffsetCommitRequest => OffsetCommitResponse;
-    OffsetFetch = 9, 1..=9, flexible 6,
+    OffsetFetch = 9, 1..=10, flexible 6,
         advertised from 1: OffsetFetchRequest => OffsetFetchResponse;
     FindCoordinator = 10, 0..=6, flexible 3,
         advertised from 0: FindCoordinatorRequest => FindCoordinatorResponse;
@@ -266,6 +266,10 @@ apis! {
         advertised from 0: DescribeClusterRequest => DescribeClusterResponse;
     UnregisterBroker = 64, 0..=0, flexible 0,
         advertised from 0: UnregisterBrokerRequest => UnregisterBrokerResponse;
+    ConsumerGroupHeartbeat = 68, 0..=1, flexible 0,
+        advertised from 0: ConsumerGroupHeartbeatRequest => ConsumerGroupHeartbeatResponse;
+    ConsumerGroupDescribe = 69, 0..=1, flexible 0,
+        advertised from 0: ConsumerGroupDescribeRequest => ConsumerGroupDescribeResponse;
     DescribeTopicPartitions = 75, 0..=0, flexible 0,
         advertised from 0: DescribeTopicPartitionsRequest => DescribeTopicPartitionsResponse;
     AddRaftVoter = 80, 0..=0, flexible 0,

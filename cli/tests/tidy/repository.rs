@@ -28,7 +28,7 @@ const ARROWS: &[Arrow] = &[
 
 /// What `core` may lean on: bytes, derives and pure functions. Nothing that runs.
 const CORE_FOREIGN: &[&str] =
-    &["bincode", "bytes", "crc32c", "flate2", "lz4_flex", "serde", "snap", "zstd"];
+    &["bincode", "bytes", "crc32c", "flate2", "lz4_flex", "regex", "serde", "snap", "zstd"];
 
 pub(crate) fn arrows(root: &Path) -> Complaints {
     let mut complaints = Vec::new();

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::consumer::Consumer;
 use super::desk::{Desk, Then};
-use super::interface::{Joined, Outcome, Refusal, TopicPartition};
+use super::interface::{GroupLimits, Joined, Outcome, Refusal, TopicPartition};
 use super::member::{Member, Waits};
 use super::record::{Entry, StoredGroup, StoredOffset};
 use crate::id::RequestId;
@@ -35,6 +36,8 @@ pub(super) struct Group {
     /// Appends in flight.
     pub(super) appends: usize,
     pub(super) joins: u64,
+    /// Where it is a consumer group; then there are no members of the classic protocol.
+    pub(super) consumer: Option<Box<Consumer>>,
     /// When sessions and reservations end: an index over `members` and `reserved`.
     sessions: BTreeSet<(Instant, String)>,
 }
@@ -84,6 +87,7 @@ impl Group {
             since,
             appends: 0,
             joins: 0,
+            consumer: None,
             sessions: BTreeSet::new(),
         }
     }
@@ -121,6 +125,9 @@ impl Group {
     /// come.
     pub(super) fn forgive(&mut self, now: Instant) {
         self.hear_everybody(now);
+        if let Some(consumer) = &mut self.consumer {
+            consumer.forgive(now);
+        }
         for (id, until) in std::mem::take(&mut self.reserved) {
             self.sessions.remove(&(until, id.clone()));
             self.reserve(&id, until.max(now + FORGIVEN));
@@ -134,6 +141,7 @@ impl Group {
     /// Nothing is known of it that would have to be kept.
     pub(super) fn is_void(&self) -> bool {
         self.generation == 0
+            && self.consumer.as_ref().is_none_or(|consumer| consumer.is_blank())
             && self.members.is_empty()
             && self.reserved.is_empty()
             && self.offsets.is_empty()
@@ -237,7 +245,7 @@ impl Group {
     }
 
     /// When this group wants to be ticked.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(super) fn deadline(&self, limits: &GroupLimits) -> Option<Instant> {
         let session = self.sessions.first().map(|(ends, _)| *ends);
         let phase = match self.phase {
             Phase::Empty | Phase::Stable | Phase::Completing { assigning: true, .. } => None,
@@ -247,13 +255,15 @@ impl Group {
                 Some(since + self.rebalance_timeout())
             }
         };
-        session.into_iter().chain(phase).min()
+        let consumer = self.consumer.as_ref().and_then(|consumer| consumer.deadline(limits));
+        session.into_iter().chain(phase).chain(consumer).min()
     }
 
     /// Time has passed: sessions, reservations and phases end. All that ends at once costs one
     /// rebalance.
     pub(super) fn on_tick(&mut self, desk: &mut Desk<'_>) {
         let now = desk.now.monotonic;
+        self.with_consumer(desk, Consumer::on_tick);
         let mut departed = false;
         let mut released = false;
         while let Some((ends, id)) = self.sessions.first()
@@ -532,6 +542,10 @@ impl Group {
         assert_eq!(statics, self.instances.len(), "each static member has its instance");
         if let Some(leader) = &self.leader {
             assert!(self.members.contains_key(leader), "the leader is a member");
+        }
+        if let Some(consumer) = &self.consumer {
+            assert!(self.phase == Phase::Empty && self.reserved.is_empty());
+            consumer.check();
         }
         match self.phase {
             Phase::Empty => assert!(self.members.is_empty() && self.leader.is_none()),

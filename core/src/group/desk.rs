@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::interface::{Effect, GroupLimits, Outcome, Refusal};
 use super::record::Entry;
+use super::topics::Topics;
 use crate::batch::{BatchBuilder, Codec};
 use crate::id::RequestId;
 use crate::mutant;
@@ -33,18 +34,31 @@ pub(super) struct Then {
     pub(super) reply: Option<(RequestId, Outcome)>,
     /// The members of this generation may have their assignments.
     pub(super) assigned: Option<i32>,
+    /// It is what a consumer group keeps of itself.
+    pub(super) kept: bool,
 }
 
 impl Then {
     pub(super) fn reply(request: RequestId, outcome: Outcome) -> Self {
-        Self { reply: Some((request, outcome)), assigned: None }
+        Self { reply: Some((request, outcome)), ..Self::default() }
+    }
+
+    pub(super) fn kept() -> Self {
+        Self { kept: true, ..Self::default() }
     }
 }
 
 /// Where an unanswered request stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Waiter {
-    Member { group: String, member: String },
+    Member {
+        group: String,
+        member: String,
+    },
+    /// What a consumer group keeps of itself.
+    Group {
+        group: String,
+    },
     Append(AppendId),
 }
 
@@ -52,6 +66,7 @@ pub(super) enum Waiter {
 pub(super) struct Desk<'a> {
     pub(super) now: Now,
     pub(super) limits: &'a GroupLimits,
+    pub(super) topics: &'a Topics,
     pub(super) state: &'a mut DeskState,
     pub(super) effects: &'a mut Vec<Effect>,
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::id::{LeaderEpoch, Offset, RequestId};
+pub use super::assignment::Assignment;
+use crate::id::{LeaderEpoch, Offset, RequestId, TopicId};
 use crate::own_log;
 use crate::partition::retention::WallClock;
 
@@ -35,6 +36,17 @@ pub struct GroupLimits {
     pub offsets_retention: Duration,
     /// Requests that wait for the log or for other members.
     pub waiting_max: usize,
+    /// `group.consumer.session.timeout.ms`: of the members of consumer groups, KIP-848.
+    pub consumer_session_timeout: Duration,
+    /// `group.consumer.heartbeat.interval.ms`: of members that have all they are to have.
+    pub consumer_heartbeat_interval: Duration,
+    /// Of members that do not: how soon a partition that one gave up is taken by the next.
+    pub consumer_unsettled_interval: Duration,
+    /// `group.consumer.assignment.interval.ms`: so often at most are targets computed; all that
+    /// changes meanwhile costs one rebalance.
+    pub consumer_assignment_interval: Duration,
+    /// `group.consumer.migration.policy`.
+    pub migration: Migration,
     /// What is known of the wall clock at the start of the node's life.
     pub wall_clock: WallClock,
 }
@@ -53,9 +65,52 @@ impl Default for GroupLimits {
             offset_metadata_bytes_max: 4096,
             offsets_retention: Duration::from_secs(7 * 24 * 3600),
             waiting_max: 100_000,
+            consumer_session_timeout: Duration::from_secs(45),
+            consumer_heartbeat_interval: Duration::from_secs(5),
+            consumer_unsettled_interval: Duration::from_millis(500),
+            consumer_assignment_interval: Duration::from_secs(1),
+            migration: Migration::Bidirectional,
             wall_clock: WallClock::default(),
         }
     }
+}
+
+/// Whether a group with members may change its protocol under them.
+/// `group.consumer.migration.policy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Migration {
+    Disabled,
+    /// From classic to consumer.
+    Upgrade,
+    /// From consumer to classic, once the last consumer is gone.
+    Downgrade,
+    Bidirectional,
+}
+
+impl Migration {
+    pub const fn upgrades(self) -> bool {
+        matches!(self, Self::Upgrade | Self::Bidirectional)
+    }
+
+    pub const fn downgrades(self) -> bool {
+        matches!(self, Self::Downgrade | Self::Bidirectional)
+    }
+}
+
+/// What there is of a topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TopicInfo {
+    pub id: TopicId,
+    pub partitions: i32,
+}
+
+/// What has changed among the topics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TopicsNews {
+    /// These are all that there are.
+    pub is_all: bool,
+    /// `None` for a topic that is gone.
+    pub topics: Vec<(String, Option<TopicInfo>)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +118,8 @@ pub enum Input {
     /// What becomes of the offsets partition, and of what was appended to it.
     Log(own_log::Input),
     Join(Join),
+    /// KIP-848: the one request by which a member joins, lives, reconciles and leaves.
+    ConsumerHeartbeat(ConsumerHeartbeat),
     Sync(Sync),
     Heartbeat {
         request: RequestId,
@@ -75,12 +132,19 @@ pub enum Input {
     },
     CommitOffsets(CommitOffsets),
     FetchOffsets(FetchOffsets),
-    /// All groups, or those of the given states (`Empty`, `Stable`, ...) only.
+    /// All groups, or those of the given states (`Empty`, `Stable`, ...) and types (`classic`,
+    /// `consumer`) only; their case does not matter.
     List {
         request: RequestId,
         states: Vec<String>,
+        types: Vec<String>,
     },
     Describe {
+        request: RequestId,
+        group: String,
+    },
+    /// As a consumer group.
+    DescribeConsumer {
         request: RequestId,
         group: String,
     },
@@ -100,6 +164,9 @@ pub enum Input {
     TopicsDeleted {
         topics: Vec<String>,
     },
+    /// Told of all that there are before the first consumer group's heartbeat, and of every
+    /// change from then on.
+    Topics(TopicsNews),
     /// Nobody waits for `request` any more.
     Cancelled {
         request: RequestId,
@@ -112,6 +179,7 @@ impl Input {
     pub fn request(&self) -> Option<RequestId> {
         match self {
             Self::Join(join) => Some(join.request),
+            Self::ConsumerHeartbeat(heartbeat) => Some(heartbeat.request),
             Self::Sync(sync) => Some(sync.request),
             Self::CommitOffsets(commit) => Some(commit.request),
             Self::FetchOffsets(fetch) => Some(fetch.request),
@@ -119,9 +187,14 @@ impl Input {
             | Self::Leave { request, .. }
             | Self::List { request, .. }
             | Self::Describe { request, .. }
+            | Self::DescribeConsumer { request, .. }
             | Self::Delete { request, .. }
             | Self::DeleteOffsets { request, .. } => Some(*request),
-            Self::Log(_) | Self::TopicsDeleted { .. } | Self::Cancelled { .. } | Self::Tick => None,
+            Self::Log(_)
+            | Self::TopicsDeleted { .. }
+            | Self::Topics(_)
+            | Self::Cancelled { .. }
+            | Self::Tick => None,
         }
     }
 }
@@ -165,6 +238,28 @@ pub struct Sync {
     pub protocol: Option<String>,
     /// From the leader only: what each member gets.
     pub assignments: Vec<(String, Bytes)>,
+}
+
+/// ConsumerGroupHeartbeat. What is `None` has not changed since the member last said it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConsumerHeartbeat {
+    pub request: RequestId,
+    pub group: String,
+    /// Empty: a member of version 0 that has no id yet.
+    pub member: String,
+    /// 0 joins, -1 leaves, -2 leaves for a while (static members); else the member's epoch.
+    pub epoch: i32,
+    pub instance: Option<String>,
+    pub rack: Option<String>,
+    pub client_id: String,
+    pub client_host: String,
+    pub rebalance_timeout: Option<Duration>,
+    pub topics: Option<Vec<String>>,
+    /// Empty for none any more.
+    pub regex: Option<String>,
+    pub assignor: Option<String>,
+    /// What the member has.
+    pub owned: Option<Assignment>,
 }
 
 /// Who a member says it is.
@@ -215,6 +310,8 @@ pub struct CommittedOffset {
 pub struct FetchOffsets {
     pub request: RequestId,
     pub group: String,
+    /// Who asks, where it says so: its id and epoch are checked.
+    pub member: Option<(String, i32)>,
     /// `None`: all that the group has.
     pub partitions: Option<Vec<TopicPartition>>,
 }
@@ -237,6 +334,7 @@ pub enum Outcome {
     },
     /// The heartbeat was heard; go on.
     Alive,
+    ConsumerAlive(ConsumerAlive),
     Left {
         members: Vec<(Leaving, Option<Refusal>)>,
     },
@@ -252,6 +350,7 @@ pub enum Outcome {
         groups: Vec<Listed>,
     },
     Described(Described),
+    ConsumerDescribed(ConsumerDescribed),
     Deleted,
     OffsetsDeleted {
         partitions: Vec<(TopicPartition, Option<Refusal>)>,
@@ -279,10 +378,46 @@ pub struct JoinedMember {
     pub metadata: Bytes,
 }
 
+/// The answer to a member's ConsumerGroupHeartbeat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerAlive {
+    pub member: String,
+    pub epoch: i32,
+    /// When the member is to be heard next.
+    pub interval: Duration,
+    /// What the member is to have; `None` where it has said that it has just that.
+    pub assignment: Option<Assignment>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerDescribed {
+    pub group: String,
+    /// Kafka's name of the state.
+    pub state: &'static str,
+    pub epoch: i32,
+    pub target_epoch: i32,
+    pub assignor: &'static str,
+    pub members: Vec<ConsumerMemberDescribed>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerMemberDescribed {
+    pub id: String,
+    pub epoch: i32,
+    pub member: super::record::ConsumerMember,
+    pub assigned: NamedAssignment,
+    pub target: NamedAssignment,
+}
+
+/// Partitions by topic, with the topic's name.
+pub type NamedAssignment = Vec<(TopicId, String, Vec<i32>)>;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     pub group: String,
     pub protocol_type: String,
+    /// `classic` or `consumer`.
+    pub kind: &'static str,
     /// Kafka's name of the state.
     pub state: &'static str,
 }
@@ -344,4 +479,16 @@ pub enum Refusal {
     OffsetMetadataTooLarge,
     /// `INVALID_COMMIT_OFFSET_SIZE`: more than one append may hold.
     CommitTooLarge,
+    /// `INVALID_REQUEST`: a heartbeat that lacks what its epoch demands; and what that is.
+    InvalidHeartbeat { why: &'static str },
+    /// `FENCED_MEMBER_EPOCH`: give everything up and join again.
+    FencedMemberEpoch,
+    /// `STALE_MEMBER_EPOCH`: try again with the epoch of the next heartbeat.
+    StaleMemberEpoch,
+    /// `UNRELEASED_INSTANCE_ID`: a member that is still there has this instance.
+    UnreleasedInstance,
+    /// `UNSUPPORTED_ASSIGNOR`.
+    UnsupportedAssignor,
+    /// `INVALID_REGULAR_EXPRESSION`.
+    InvalidRegex,
 }

@@ -44,9 +44,22 @@ impl Group {
         self.write(commit.request, entries, outcome, desk);
     }
 
+    /// Whether a member of a consumer group may fetch offsets with this epoch.
+    pub(super) fn check_fetch(&self, member: &str, epoch: i32) -> Result<(), Refusal> {
+        match &self.consumer {
+            Some(consumer) if !member.is_empty() => consumer.check_epoch(member, epoch),
+            _ => Ok(()),
+        }
+    }
+
     fn check_commit(&mut self, claim: &MemberClaim, desk: &Desk<'_>) -> Result<(), Refusal> {
         if !desk.has_room() {
             return Err(Refusal::NotAvailable);
+        }
+        if let Some(consumer) = &self.consumer
+            && !(claim.generation < 0 && consumer.is_empty())
+        {
+            return consumer.check_epoch(&claim.member, claim.generation);
         }
         let nobody = claim.member.is_empty() && claim.instance.is_none();
         if claim.generation < 0 && self.phase == Phase::Empty {
@@ -80,7 +93,10 @@ impl Group {
         }
         match desk.append(&self.name, entries, Then::reply(request, outcome)) {
             Ok(()) => self.appends += 1,
-            Err(refusal) => desk.refuse(request, refusal),
+            Err(refusal) => {
+                self.end_not();
+                desk.refuse(request, refusal);
+            }
         }
     }
 
@@ -111,11 +127,14 @@ impl Group {
 
     /// Forgets the group and its offsets, for a request.
     pub(super) fn on_delete(&mut self, request: RequestId, desk: &mut Desk<'_>) {
-        if self.phase != Phase::Empty || !self.reserved.is_empty() {
+        if !self.has_nobody() {
             return desk.refuse(request, Refusal::NotEmpty);
         }
+        if self.consumer.as_ref().is_some_and(|consumer| consumer.keeping.is_busy()) {
+            return desk.refuse(request, Refusal::NotAvailable);
+        }
         let mut entries = self.forget(|_, _| true);
-        entries.push(Entry::Group { group: self.name.clone(), value: None });
+        entries.extend(self.forget_group());
         self.write(request, entries, Outcome::Deleted, desk);
     }
 
@@ -143,6 +162,9 @@ impl Group {
 
     /// Whether a member reads `topic`. A subscription that cannot be read counts as one to all.
     fn is_subscribed(&self, topic: &str) -> bool {
+        if let Some(consumer) = &self.consumer {
+            return consumer.is_subscribed(topic);
+        }
         self.members.values().any(|member| {
             member.protocols.iter().any(|protocol| {
                 subscribed_topics(&protocol.metadata)
@@ -164,24 +186,31 @@ impl Group {
     /// last one left, or from their commit where there never was one. KIP-211. `today` is a wall
     /// clock that does not jump forward.
     pub(super) fn expire(&mut self, today: Timestamp, desk: &mut Desk<'_>) {
-        let in_use = self.phase != Phase::Empty || !self.reserved.is_empty() || self.appends > 0;
+        let is_busy = self.consumer.as_ref().is_some_and(|consumer| consumer.keeping.is_busy());
+        let in_use = !self.has_nobody() || is_busy || self.appends > 0;
         if in_use && !mutant!("offsets-expire-in-use") {
             return;
         }
         let kept = i64::try_from(desk.limits.offsets_retention.as_millis()).unwrap_or(i64::MAX);
         let horizon = Timestamp(today.0.saturating_sub(kept));
-        let left = if self.protocol_type.is_empty() { Timestamp::NONE } else { self.since };
+        let simple = self.protocol_type.is_empty() && self.consumer.is_none();
+        let left = if simple { Timestamp::NONE } else { self.since };
         let mut entries = self.forget(|_, stored| stored.at.max(left) <= horizon);
-        if entries.len() == self.offsets.len() && self.generation > 0 {
-            entries.push(Entry::Group { group: self.name.clone(), value: None });
+        let is_known = self.generation > 0 || self.consumer.is_some();
+        if entries.len() == self.offsets.len() && is_known {
+            entries.extend(self.forget_group());
         }
         self.append_forgotten(entries, desk);
     }
 
     /// Nobody waits for it; what does not fit or is refused is forgotten another time.
     fn append_forgotten(&mut self, entries: Vec<Entry>, desk: &mut Desk<'_>) {
-        if !entries.is_empty() && desk.append(&self.name, entries, Then::default()).is_ok() {
-            self.appends += 1;
+        if entries.is_empty() {
+            return;
+        }
+        match desk.append(&self.name, entries, Then::default()) {
+            Ok(()) => self.appends += 1,
+            Err(_) => self.end_not(),
         }
     }
 

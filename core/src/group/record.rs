@@ -1,12 +1,16 @@
 //! The records of `__consumer_offsets`, in Kafka's own formats: an offset of a group (key 1, value
-//! 3), and a group with its members (key 2, value 3). A record without value forgets what its key
-//! names. Other keys are skipped: newer kinds of groups have their own.
+//! 3), and a classic group with its members (key 2, value 3). A record without value forgets what
+//! its key names. Those of consumer groups stand in `record/consumer.rs`; other keys are skipped:
+//! newer kinds of groups have their own.
+
+mod consumer;
 
 use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 
+pub use self::consumer::{ClassicMember, ConsumerEntry, ConsumerMember};
 use super::interface::{CommittedOffset, TopicPartition};
 use crate::id::{LeaderEpoch, Offset};
 use crate::segment::bytes::Fields;
@@ -22,6 +26,7 @@ const GROUP_VALUE: i16 = 3;
 pub enum Entry {
     Offset { group: String, partition: TopicPartition, value: Option<StoredOffset> },
     Group { group: String, value: Option<StoredGroup> },
+    Consumer { group: String, entry: ConsumerEntry },
 }
 
 /// An offset and when it was committed.
@@ -82,7 +87,9 @@ impl std::error::Error for RecordFlaw {}
 impl Entry {
     pub fn group(&self) -> &str {
         match self {
-            Self::Offset { group, .. } | Self::Group { group, .. } => group,
+            Self::Offset { group, .. }
+            | Self::Group { group, .. }
+            | Self::Consumer { group, .. } => group,
         }
     }
 
@@ -99,6 +106,7 @@ impl Entry {
                 out.extend_from_slice(&GROUP_KEY.to_be_bytes());
                 put_text(&mut out, group);
             }
+            Self::Consumer { group, entry } => entry.put_key(group, &mut out),
         }
         out
     }
@@ -108,6 +116,7 @@ impl Entry {
         match self {
             Self::Offset { value, .. } => put_offset(&mut out, value.as_ref()?),
             Self::Group { value, .. } => put_group(&mut out, value.as_ref()?),
+            Self::Consumer { entry, .. } => return entry.value(),
         }
         Some(out)
     }
@@ -126,7 +135,11 @@ impl Entry {
             GROUP_KEY => {
                 Self::Group { group: fields.text()?, value: value.map(read_group).transpose()? }
             }
-            key => return Err(RecordFlaw::Unknown { key }),
+            key => {
+                let (group, entry) = ConsumerEntry::decode(key, &mut fields, value)?
+                    .ok_or(RecordFlaw::Unknown { key })?;
+                Self::Consumer { group, entry }
+            }
         };
         fields.end()?;
         Ok(entry)

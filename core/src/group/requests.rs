@@ -9,7 +9,8 @@ use crate::{mutant, reached};
 
 impl Group {
     pub(super) fn on_join(&mut self, join: Join, desk: &mut Desk<'_>) {
-        if let Err(refusal) = self.check_join(&join, desk) {
+        let checked = self.check_join(&join, desk).and_then(|()| self.become_classic(desk));
+        if let Err(refusal) = checked {
             return desk.refuse(join.request, refusal);
         }
         if self.members.is_empty() {
@@ -259,7 +260,7 @@ impl Group {
         }
         self.since = desk.now.wall;
         let appends = self.appends;
-        let then = Then { reply: None, assigned: Some(self.generation) };
+        let then = Then { assigned: Some(self.generation), ..Then::default() };
         self.append_self(then, desk);
         if self.appends == appends {
             // More than an append may hold.

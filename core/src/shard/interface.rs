@@ -63,6 +63,9 @@ pub enum Input {
         coordinator: i32,
         input: group::interface::Input,
     },
+    /// What has changed among the topics of the cluster; first of all, all that there are. The
+    /// coordinators here that have consumer groups are told.
+    Topics(group::interface::TopicsNews),
     /// This node takes its seat in the quorum that keeps the metadata: once, in the shard whose
     /// `PartitionId::METADATA` it is. Its log then takes `Written`, `WriteFailed` and `Close`.
     OpenSeat(Box<OpenSeat>),

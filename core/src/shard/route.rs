@@ -174,6 +174,16 @@ impl Shard {
         effects: &mut Vec<Effect>,
     ) {
         use group::interface::Effect as Asked;
+        // Coordinators without consumer groups do without the topics, which may be many.
+        let first = match (&input, self.groups.get(&coordinator)) {
+            (group::interface::Input::ConsumerHeartbeat(_), Some((_, groups)))
+                if !groups.knows_topics() =>
+            {
+                self.all_topics()
+            }
+            _ => None,
+        };
+        let is_loaded = matches!(input, group::interface::Input::Log(own_log::Input::ReplayEnded));
         let Some((partition, groups)) = self.groups.get_mut(&coordinator) else {
             reached!("coordinator-not-here");
             let refusal = group::interface::Refusal::NotCoordinator;
@@ -183,7 +193,15 @@ impl Shard {
         };
         let partition = *partition;
         let mut asked = std::mem::take(&mut self.group_effects);
+        if let Some(first) = first {
+            groups.step(now, first, &mut asked);
+        }
         groups.step(now, input, &mut asked);
+        let wants_topics = is_loaded && groups.wants_topics();
+        if wants_topics && let Some(topics) = self.all_topics() {
+            self.work.push_back(Work::Group(coordinator, topics));
+        }
+        let Some((_, groups)) = self.groups.get(&coordinator) else { return };
         let deadline = groups.deadline();
         self.plan(Key::Group(coordinator), deadline);
         for effect in asked.drain(..) {

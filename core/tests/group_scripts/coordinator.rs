@@ -16,6 +16,8 @@ use quorate_core::machine::Machine;
 use quorate_core::own_log::{self, AppendId};
 use quorate_core::time::{Instant, Now, Timestamp};
 
+use super::consumers::Consumers;
+
 pub(crate) struct Coordinator {
     groups: Groups,
     lives: u64,
@@ -27,6 +29,7 @@ pub(crate) struct Coordinator {
     /// Member id → the short name that scripts see.
     names: BTreeMap<String, String>,
     clients: BTreeMap<String, Client>,
+    consumer: Consumers,
     /// Whose request it was.
     asked: BTreeMap<RequestId, String>,
 }
@@ -113,6 +116,7 @@ impl Coordinator {
             in_flight: Vec::new(),
             names: BTreeMap::new(),
             clients: BTreeMap::new(),
+            consumer: Consumers::default(),
             asked: BTreeMap::new(),
         }
     }
@@ -140,6 +144,10 @@ impl Coordinator {
             "cancel" => {
                 let request = words.plain[1].strip_prefix('r').expect("rN").parse().expect("rN");
                 self.step(Input::Cancelled { request: RequestId(request) })
+            }
+            "topics" => {
+                let news = self.consumer.topics(&words.pairs, words.plain.contains(&"all"));
+                self.step(Input::Topics(news))
             }
             "topics-deleted" => {
                 let topics = words.plain[1..].iter().map(|topic| (*topic).to_owned()).collect();
@@ -173,6 +181,8 @@ impl Coordinator {
                     .collect(),
             }),
             "heartbeat" => Input::Heartbeat { request, member: self.claim(words) },
+            "beat" => self.beat(request, words),
+            "describe-consumer" => Input::DescribeConsumer { request, group: name(1) },
             "leave" => Input::Leave {
                 request,
                 group: name(1),
@@ -196,6 +206,7 @@ impl Coordinator {
             "fetch" => Input::FetchOffsets(FetchOffsets {
                 request,
                 group: name(1),
+                member: None,
                 partitions: (words.plain.len() > 2)
                     .then(|| words.plain[2..].iter().map(|text| partition(text)).collect()),
             }),
@@ -203,6 +214,7 @@ impl Coordinator {
             "list" => Input::List {
                 request,
                 states: words.plain[1..].iter().map(|state| (*state).to_owned()).collect(),
+                types: words.named("type").into_iter().map(str::to_owned).collect(),
             },
             "delete" => Input::Delete { request, group: name(1) },
             "delete-offsets" => Input::DeleteOffsets {
@@ -243,9 +255,25 @@ impl Coordinator {
         })
     }
 
+    /// The clients of consumer groups bring their own ids: their names.
+    fn beat(&mut self, request: RequestId, words: &Words<'_>) -> Input {
+        let name = words.plain[2];
+        let mut beat = self.consumer.beat(name, &words.plain[3..], &words.pairs);
+        beat.request = request;
+        beat.group = words.plain[1].to_owned();
+        beat.rebalance_timeout = beat.rebalance_timeout.map(|_| words.seconds("rebalance", 60));
+        self.asked.insert(request, name.to_owned());
+        Input::ConsumerHeartbeat(beat)
+    }
+
     fn claim(&self, words: &Words<'_>) -> MemberClaim {
         let client = match words.plain[2] {
             "-" => Client { generation: -1, ..Client::default() },
+            name if self.consumer.epoch(name).is_some() => Client {
+                member: name.to_owned(),
+                generation: self.consumer.epoch(name).unwrap_or_default(),
+                ..Client::default()
+            },
             name => {
                 let stranger = Client { member: name.to_owned(), ..Client::default() };
                 self.clients.get(name).cloned().unwrap_or(stranger)
@@ -353,6 +381,9 @@ impl Coordinator {
 
     /// What a client remembers of an answer.
     fn learn(&mut self, request: RequestId, outcome: &Outcome) {
+        if let (Some(name), Outcome::ConsumerAlive(alive)) = (self.asked.get(&request), outcome) {
+            self.consumer.learn(name, alive);
+        }
         let (
             Some(name),
             Outcome::Joined(Joined { member, .. })
@@ -403,6 +434,9 @@ impl Coordinator {
                     |stored| stored.committed.offset.to_string(),
                 );
                 format!("[{group} {}-{}={value}]", partition.topic, partition.partition)
+            }
+            Entry::Consumer { group, entry } => {
+                format!("[{group} {}]", self.consumer.entry(&entry))
             }
             Entry::Group { group, value: None } => format!("[{group} forgotten]"),
             Entry::Group { group, value: Some(stored) } => {
@@ -471,6 +505,11 @@ impl Coordinator {
                     format!("{text} {}:{}", listed.group, listed.state)
                 })
             }
+            Outcome::ConsumerAlive(alive) => {
+                let name = self.name(&alive.member);
+                self.consumer.alive(&name, &alive)
+            }
+            Outcome::ConsumerDescribed(described) => self.consumer.described(&described),
             Outcome::Alive => "alive".to_owned(),
             Outcome::Deleted => "deleted".to_owned(),
             Outcome::Refused(refusal) => {

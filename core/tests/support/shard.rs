@@ -218,6 +218,7 @@ fn group_input(request: RequestId, command: &Command<'_>) -> group::Input {
         return group::Input::FetchOffsets(group::FetchOffsets {
             request,
             group,
+            member: None,
             partitions: None,
         });
     }

@@ -24,6 +24,7 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::log::LogHandle;
 use super::news::{News, Stretch};
+use super::told::Told;
 use super::{Catalog, Log, OFFSETS_TOPIC, Partition, Topic};
 use crate::driver::Command;
 use crate::driver::ask::{ShardClient, Stopped};
@@ -57,6 +58,7 @@ struct Followed {
     touched: BTreeSet<TopicId>,
     /// Names of topics that were deleted, and that groups still have offsets for.
     deleted: Vec<String>,
+    told: Told,
     registered: Option<NodeEpoch>,
     /// The image holds this life's registration, and so all that was decided before it.
     is_current: bool,
@@ -147,6 +149,7 @@ impl Keeper {
         let names: Vec<String> = gone.iter().map(|topic| topic.name.clone()).collect();
         self.forget_offsets(&names).await?;
         self.show(followed, stretch, topics, &gone);
+        self.tell_topics(followed, &touched).await?;
         self.tell_unfenced(stretch).await?;
         let mut deleted = std::mem::take(&mut followed.deleted);
         deleted.retain(|name| !names.contains(name));
@@ -193,6 +196,20 @@ impl Keeper {
             state.is_current = followed.is_current;
         }
         self.catalog.changed.notify_waiters();
+    }
+
+    /// Groups share out anew when topics come, grow or go.
+    async fn tell_topics(
+        &self,
+        followed: &mut Followed,
+        touched: &BTreeSet<TopicId>,
+    ) -> Result<(), Failed> {
+        if let Some(news) = followed.told.news(&followed.image, touched) {
+            for shard in &self.shards {
+                shard.tell(Command::Tell(Input::Topics(news.clone()))).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Leaders need not wait any more for those that were not there.

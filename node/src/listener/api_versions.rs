@@ -2,7 +2,12 @@
 
 use quorate_net::kafka::ApiKey;
 use quorate_net::kafka::messages::ApiVersionsResponse;
-use quorate_net::kafka::messages::api_versions::ApiVersion;
+use quorate_net::kafka::messages::api_versions::{
+    ApiVersion, FinalizedFeatureKey, SupportedFeatureKey,
+};
+
+/// Kafka's name for the protocol of consumer groups, KIP-848, and the level that we speak.
+const GROUP_VERSION: (&str, i16) = ("group.version", 1);
 
 /// The whole table. Clients pick the highest version that both sides know.
 pub(crate) fn response() -> ApiVersionsResponse {
@@ -10,7 +15,23 @@ pub(crate) fn response() -> ApiVersionsResponse {
         let (min_version, max_version) = key.advertised();
         ApiVersion { api_key: key.code(), min_version, max_version }
     });
-    ApiVersionsResponse { api_keys: api_keys.collect(), ..ApiVersionsResponse::default() }
+    let (name, level) = GROUP_VERSION;
+    ApiVersionsResponse {
+        api_keys: api_keys.collect(),
+        supported_features: vec![SupportedFeatureKey {
+            name: name.into(),
+            // Clients below version 4 of this question do not bear a 0 here.
+            min_version: level,
+            max_version: level,
+        }],
+        finalized_features_epoch: 0,
+        finalized_features: vec![FinalizedFeatureKey {
+            name: name.into(),
+            max_version_level: level,
+            min_version_level: level,
+        }],
+        ..ApiVersionsResponse::default()
+    }
 }
 
 /// Whether a client calls itself by a name that Kafka accepts: letters, digits, dashes and dots,

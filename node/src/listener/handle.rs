@@ -3,6 +3,7 @@
 
 pub(crate) mod cluster;
 pub(crate) mod configs;
+mod consumers;
 mod duty;
 pub(crate) mod features;
 pub(crate) mod fetch;

@@ -97,6 +97,12 @@ impl From<&GroupRefusal> for Code {
             GroupRefusal::Full => Self::GroupMaxSizeReached,
             GroupRefusal::OffsetMetadataTooLarge => Self::OffsetMetadataTooLarge,
             GroupRefusal::CommitTooLarge => Self::InvalidCommitOffsetSize,
+            GroupRefusal::InvalidHeartbeat { .. } => Self::InvalidRequest,
+            GroupRefusal::FencedMemberEpoch => Self::FencedMemberEpoch,
+            GroupRefusal::StaleMemberEpoch => Self::StaleMemberEpoch,
+            GroupRefusal::UnreleasedInstance => Self::UnreleasedInstanceId,
+            GroupRefusal::UnsupportedAssignor => Self::UnsupportedAssignor,
+            GroupRefusal::InvalidRegex => Self::InvalidRegularExpression,
         }
     }
 }

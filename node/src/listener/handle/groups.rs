@@ -29,7 +29,7 @@ use quorate_net::kafka::messages::{
 use quorate_net::wire::Text;
 
 use super::repeated::once;
-use super::{answer, offsets, topics};
+use super::{answer, consumers, offsets, topics};
 use crate::catalog::{Log, OFFSETS_TOPIC, State, Topic};
 use crate::driver::ask::{Stopped, Withdrawal};
 use crate::listener::session::{Client, Starting};
@@ -51,7 +51,7 @@ const MANY_LEAVE: i16 = 3;
 /// The version from which describing an unknown group is an error. KIP-1043.
 const UNKNOWN_IS_ERROR: i16 = 6;
 /// Kafka's set of operations on a group: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS.
-const GROUP_OPERATIONS: i32 = 0b1101_0100_1000;
+pub(super) const GROUP_OPERATIONS: i32 = 0b1101_0100_1000;
 
 pub(crate) fn begin(
     node: Arc<Node>,
@@ -72,13 +72,23 @@ pub(crate) fn begin(
         Request::SyncGroup(request) => answer(async move { sync(&node, request).await }),
         Request::Heartbeat(request) => answer(async move { heartbeat(&node, request).await }),
         Request::LeaveGroup(request) => answer(async move { leave(&node, version, request).await }),
+        Request::ConsumerGroupHeartbeat(request) => {
+            let client_id = header.client_id.as_deref().unwrap_or_default().to_owned();
+            let client_host = format!("/{}", client.host);
+            answer(
+                async move { consumers::heartbeat(&node, request, client_id, client_host).await },
+            )
+        }
+        Request::ConsumerGroupDescribe(request) => {
+            answer(async move { consumers::describe(&node, request).await })
+        }
         Request::ListGroups(request) => answer(async move { list(&node, request).await }),
         Request::DescribeGroups(request) => {
             answer(async move { describe(&node, version, request).await })
         }
         Request::DeleteGroups(request) => answer(async move { delete(&node, request).await }),
         Request::OffsetCommit(request) => {
-            answer(async move { offsets::commit(&node, request).await })
+            answer(async move { offsets::commit(&node, version, request).await })
         }
         Request::OffsetFetch(request) => {
             answer(async move { offsets::fetch(&node, version, request).await })
@@ -114,7 +124,7 @@ pub(super) fn texts(text: &Text) -> String {
     text.to_string()
 }
 
-fn optional(text: Option<&Text>) -> Option<String> {
+pub(super) fn optional(text: Option<&Text>) -> Option<String> {
     text.map(texts)
 }
 
@@ -185,7 +195,7 @@ pub(super) fn coordinator<'a>(
     state.image.node(leader).filter(|node| node.is_live())
 }
 
-fn millis(millis: i32) -> Duration {
+pub(super) fn millis(millis: i32) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }
 
@@ -354,19 +364,20 @@ async fn leave(
 }
 
 async fn list(node: &Node, request: ListGroupsRequest) -> Result<ListGroupsResponse, Stopped> {
-    let classic = request.types_filter.is_empty()
-        || request.types_filter.iter().any(|kind| kind.eq_ignore_ascii_case("classic"));
+    let types: Vec<String> = request.types_filter.iter().map(texts).collect();
     let states: Vec<String> = request.states_filter.iter().map(texts).collect();
     let mut response = ListGroupsResponse::default();
-    let Some(topic) = node.catalog.topic_named(OFFSETS_TOPIC).filter(|_| classic) else {
+    let Some(topic) = node.catalog.topic_named(OFFSETS_TOPIC) else {
         return Ok(response);
     };
     for partition in &topic.partitions {
         let Log::Open(log) = &partition.log else { continue };
         let coordinator = log.partition.index;
-        let states = states.clone();
-        let input =
-            |request| ShardInput::Group { coordinator, input: Input::List { request, states } };
+        let (states, types) = (states.clone(), types.clone());
+        let input = |request| ShardInput::Group {
+            coordinator,
+            input: Input::List { request, states, types },
+        };
         let asked = log.shard.ask(Withdrawal::Group { coordinator }, input).await?;
         match asked.await? {
             ShardOutcome::Group(Outcome::Listed { groups }) => {
@@ -388,7 +399,7 @@ fn listed(group: Listed) -> ListedGroup {
         group_id: group.group.into(),
         protocol_type: group.protocol_type.into(),
         group_state: group.state.into(),
-        group_type: "classic".into(),
+        group_type: group.kind.into(),
     }
 }
 

@@ -10,8 +10,8 @@ use quorate_net::kafka::messages::offset_commit::{
     OffsetCommitRequestTopic, OffsetCommitResponsePartition, OffsetCommitResponseTopic,
 };
 use quorate_net::kafka::messages::offset_fetch::{
-    OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic, OffsetFetchResponseTopics,
+    OffsetFetchRequestGroup, OffsetFetchResponseGroup, OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions, OffsetFetchResponseTopic, OffsetFetchResponseTopics,
 };
 use quorate_net::kafka::messages::{
     OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse,
@@ -25,11 +25,14 @@ use crate::node::Node;
 
 /// The version from which OffsetFetch asks for many groups at once. KIP-709.
 const MANY_GROUPS: i16 = 8;
+/// The version from which topics go by their ids in both requests. KIP-848.
+const TOPIC_IDS: i16 = 10;
 /// The first version with one error for the whole answer.
 const ERROR_ON_TOP: i16 = 2;
 
 pub(super) async fn commit(
     node: &Node,
+    version: i16,
     request: OffsetCommitRequest,
 ) -> Result<OffsetCommitResponse, Stopped> {
     let mut topics: Vec<OffsetCommitResponseTopic> = Vec::with_capacity(request.topics.len());
@@ -37,13 +40,25 @@ pub(super) async fn commit(
     // Where in `topics` the answer to each offset goes.
     let mut places = Vec::new();
     for topic in request.topics {
-        let OffsetCommitRequestTopic { name, topic_id, partitions } = topic;
-        let known = node.catalog.topic_named(&name);
+        let OffsetCommitRequestTopic { mut name, topic_id, partitions } = topic;
+        let known = if version >= TOPIC_IDS {
+            node.catalog.topic(topic_id)
+        } else {
+            node.catalog.topic_named(&name)
+        };
+        let unknown = if version >= TOPIC_IDS && known.is_none() {
+            Code::UnknownTopicId
+        } else {
+            Code::UnknownTopicOrPartition
+        };
+        if version >= TOPIC_IDS {
+            name = known.as_ref().map(|topic| topic.name.as_str().into()).unwrap_or_default();
+        }
         let mut rows = Vec::with_capacity(partitions.len());
         for asked in partitions {
             let partition = asked.partition_index;
             let there = known.as_ref().is_some_and(|topic| topic.partition(partition).is_some());
-            let code = if there { Code::None } else { Code::UnknownTopicOrPartition };
+            let code = if there { Code::None } else { unknown };
             if there {
                 places.push((topics.len(), rows.len()));
                 let committed = CommittedOffset {
@@ -98,22 +113,14 @@ pub(super) async fn fetch(
     if version >= MANY_GROUPS {
         let mut groups = Vec::with_capacity(request.groups.len());
         for asked in once(request.groups, |group| group.group_id.clone()) {
-            let wanted = asked.topics.as_ref().map(|topics| {
-                topics.iter().map(|topic| (&topic.name, &topic.partition_indexes[..])).collect()
-            });
-            let (found, code) = one(node, &asked.group_id, wanted).await?;
-            groups.push(OffsetFetchResponseGroup {
-                group_id: asked.group_id,
-                topics: found.into_iter().map(topics_row).collect(),
-                error_code: code.code(),
-            });
+            groups.push(one_of_many(node, version, asked).await?);
         }
         return Ok(OffsetFetchResponse { groups, ..OffsetFetchResponse::default() });
     }
     let wanted = request.topics.as_ref().map(|topics| {
         topics.iter().map(|topic| (&topic.name, &topic.partition_indexes[..])).collect()
     });
-    let (found, code) = one(node, &request.group_id, wanted).await?;
+    let (found, code) = one(node, (&request.group_id, None), wanted).await?;
     let each = if version < ERROR_ON_TOP { code } else { Code::None };
     Ok(OffsetFetchResponse {
         topics: found.into_iter().map(|rows| topic_row(rows, each)).collect(),
@@ -122,10 +129,64 @@ pub(super) async fn fetch(
     })
 }
 
+async fn one_of_many(
+    node: &Node,
+    version: i16,
+    mut asked: OffsetFetchRequestGroup,
+) -> Result<OffsetFetchResponseGroup, Stopped> {
+    let mut unknown = Vec::new();
+    if version >= TOPIC_IDS
+        && let Some(topics) = &mut asked.topics
+    {
+        topics.retain_mut(|topic| match node.catalog.topic(topic.topic_id) {
+            Some(known) => {
+                topic.name = known.name.as_str().into();
+                true
+            }
+            None => {
+                unknown.push((topic.topic_id, std::mem::take(&mut topic.partition_indexes)));
+                false
+            }
+        });
+    }
+    let wanted = asked.topics.as_ref().map(|topics| {
+        topics.iter().map(|topic| (&topic.name, &topic.partition_indexes[..])).collect()
+    });
+    let member = asked.member_id.as_ref().map(|member| (texts(member), asked.member_epoch));
+    let (found, code) = one(node, (&asked.group_id, member), wanted).await?;
+    let mut topics: Vec<_> = found.into_iter().map(topics_row).collect();
+    if version >= TOPIC_IDS {
+        for topic in &mut topics {
+            let known = node.catalog.topic_named(&topic.name);
+            topic.topic_id = known.map(|topic| topic.id).unwrap_or_default();
+        }
+        topics.extend(unknown.into_iter().map(|(topic_id, indexes)| {
+            let rows = indexes.into_iter().map(|partition_index| OffsetFetchResponsePartitions {
+                partition_index,
+                committed_offset: -1,
+                committed_leader_epoch: -1,
+                metadata: Some(Text::default()),
+                error_code: Code::UnknownTopicId.code(),
+            });
+            OffsetFetchResponseTopics {
+                topic_id,
+                partitions: rows.collect(),
+                ..OffsetFetchResponseTopics::default()
+            }
+        }));
+    }
+    Ok(OffsetFetchResponseGroup { group_id: asked.group_id, topics, error_code: code.code() })
+}
+
 /// The topics asked for with their partitions; `None` for all that the group has.
 type Wanted<'a> = Option<Vec<(&'a Text, &'a [i32])>>;
 
-async fn one(node: &Node, group: &Text, wanted: Wanted<'_>) -> Result<(Vec<Rows>, Code), Stopped> {
+/// Of one group, asked for by nobody in particular, or by a member with its epoch.
+async fn one(
+    node: &Node,
+    (group, member): (&Text, Option<(String, i32)>),
+    wanted: Wanted<'_>,
+) -> Result<(Vec<Rows>, Code), Stopped> {
     let partitions = wanted.as_ref().map(|topics| {
         let each = topics.iter().flat_map(|(name, indexes)| {
             indexes
@@ -134,7 +195,7 @@ async fn one(node: &Node, group: &Text, wanted: Wanted<'_>) -> Result<(Vec<Rows>
         });
         each.collect::<Vec<_>>()
     });
-    let fetch = FetchOffsets { request: RequestId(0), group: texts(group), partitions };
+    let fetch = FetchOffsets { request: RequestId(0), group: texts(group), member, partitions };
     let input = |request| Input::FetchOffsets(FetchOffsets { request, ..fetch });
     match ask(node, group, input).await? {
         Outcome::OffsetsFetched { partitions } => Ok((by_topic(partitions), Code::None)),
