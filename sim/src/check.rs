@@ -3,7 +3,9 @@
 //!
 //! What may be lost is in one table (`promise`); no checker decides it by itself.
 
+pub mod anomalies;
 pub mod append_time;
+pub mod cycles;
 pub mod dense;
 pub mod duplicates;
 pub mod invented;
@@ -100,6 +102,7 @@ pub fn check(history: &History, plan: &Plan, struck: Struck) -> Vec<Violation> {
     polls::check(&evidence, &mut violations);
     append_time::check(&evidence, &mut violations);
     waits::check(&evidence, &mut violations);
+    cycles::check(&evidence, &mut violations);
     for complaint in &history.complaints {
         let counts = match complaint.property {
             "answer" | "start-epoch" => true,
