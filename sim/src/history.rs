@@ -3,6 +3,8 @@
 //!
 //! *Unknown that was later read did happen.* An operation whose end was never seen is unknown.
 
+mod lines;
+
 use std::fmt;
 
 use quorate_core::time::Instant;

@@ -17,6 +17,8 @@ use crate::chance::{Between, Ratio};
 use crate::fault::add_partitions::AddPartitions;
 use crate::fault::reassign::Reassign;
 use crate::fault::{Disturb as _, Fault, Kind};
+use crate::run::{Verdict, World};
+use crate::symptom::Symptom;
 use crate::{plan_item, plan_words};
 
 /// The version of the text. A reader of another version refuses it.
@@ -41,6 +43,8 @@ pub struct Plan {
     pub faults: Vec<Fault>,
     /// What the world of quorums does. A plan that has it says nothing else but its seed.
     pub quorum: Option<Quorum>,
+    /// What it failed with when it was kept, and where.
+    pub found: Option<Found>,
     /// The hash of the trace that the plan gave when it was kept.
     pub trace: Option<u64>,
 }
@@ -288,6 +292,33 @@ plan_item! {
     }
 }
 
+plan_item! {
+    /// The failure that a plan is kept for. Spaces are written as `_`.
+    Found {
+        world: World,
+        mutant: Option<String> = None,
+        verdict: Verdict,
+        property: String,
+        object: String,
+        reason: String,
+    }
+}
+
+impl Found {
+    pub fn new(world: World, mutant: Option<String>, symptom: &Symptom) -> Self {
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join("_");
+        let (property, object) = (words(&symptom.property), words(&symptom.object));
+        let (verdict, reason) = (symptom.verdict, words(&symptom.reason));
+        Self { world, mutant, verdict, property, object, reason }
+    }
+
+    pub fn symptom(&self) -> Symptom {
+        let text = |words: &str| words.replace('_', " ");
+        let (verdict, property) = (self.verdict, self.property.clone());
+        Symptom { verdict, property, object: text(&self.object), reason: text(&self.reason) }
+    }
+}
+
 impl Plan {
     /// The plan as text, ending in a line feed.
     pub fn print(&self) -> String {
@@ -299,7 +330,7 @@ impl Plan {
             let mut line = Line::new("quorum");
             quorum.print(&mut line);
             lines.push(line.finish());
-            lines.extend(self.trace.map(|hash| format!("trace {hash:016x}")));
+            lines.extend(self.print_kept());
             return lines.join("\n") + "\n";
         }
         lines.push(format!("mode {}", self.mode.print()));
@@ -323,10 +354,18 @@ impl Plan {
         for fault in &self.faults {
             item("fault", &|line| fault.print(line));
         }
-        if let Some(hash) = self.trace {
-            lines.push(format!("trace {hash:016x}"));
-        }
+        lines.extend(self.print_kept());
         lines.join("\n") + "\n"
+    }
+
+    /// What is known of the run that it was kept for.
+    fn print_kept(&self) -> impl Iterator<Item = String> {
+        let found = self.found.as_ref().map(|found| {
+            let mut line = Line::new("found");
+            found.print(&mut line);
+            line.finish()
+        });
+        found.into_iter().chain(self.trace.map(|hash| format!("trace {hash:016x}")))
     }
 
     /// # Errors
@@ -387,6 +426,7 @@ struct Parts {
     workload: Option<AppendRead>,
     faults: Vec<Fault>,
     quorum: Option<Quorum>,
+    found: Option<Found>,
     trace: Option<u64>,
 }
 
@@ -421,6 +461,7 @@ impl Parts {
             },
             "fault" => self.faults.push(Item::parse(&mut fields)?),
             "quorum" => set(&mut self.quorum, Item::parse(&mut fields)?)?,
+            "found" => set(&mut self.found, Item::parse(&mut fields)?)?,
             "trace" => {
                 let hash = u64::from_str_radix(&fields.word()?, 16);
                 set(&mut self.trace, hash.map_err(|error| error.to_string())?)?;
@@ -459,9 +500,9 @@ impl Parts {
             if let Some(wrong) = quorum.wrong() {
                 return Err(wrong.to_owned());
             }
-            let (story, trace) = (self.story, self.trace);
+            let (story, found, trace) = (self.story, self.found, self.trace);
             let plan = draw::with_quorum(need(self.seed, "seed")?, quorum);
-            return Ok(Plan { story, trace, ..plan });
+            return Ok(Plan { story, found, trace, ..plan });
         }
         let cluster = self.cluster.clone().unwrap_or(Nodes::ONE);
         if let Some(wrong) = cluster.wrong() {
@@ -490,6 +531,7 @@ impl Parts {
             workload: need(self.workload, "workload")?,
             faults: self.faults,
             quorum: None,
+            found: self.found,
             trace: self.trace,
         })
     }

@@ -9,14 +9,19 @@ use std::sync::Once;
 use std::thread;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::check::{self, Struck, Violation};
+use crate::coverage::{self, After};
 use crate::history::{History, Tally};
 use crate::log::Log;
 use crate::plan::Plan;
+use crate::plan::text::Value;
 use crate::trace::{self, Finished, Sink};
 
 /// Where a plan runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum World {
     /// The pure machines in a loop of discrete events.
     Cores,
@@ -27,7 +32,8 @@ pub enum World {
 }
 
 /// What a run says; each has an exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     Passed,
     Safety,
@@ -62,6 +68,9 @@ pub struct Report {
     pub faults: BTreeMap<&'static str, u64>,
     /// How often each mark of the product was passed.
     pub marks: BTreeMap<&'static str, u64>,
+    /// The same, by the kind of the last fault before.
+    pub after: After,
+    pub history: History,
     pub trace: Finished,
     pub simulated: Duration,
     pub steps: u64,
@@ -91,7 +100,33 @@ impl World {
     }
 }
 
+impl Value for World {
+    fn print(&self) -> String {
+        self.name().to_owned()
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let all = [Self::Cores, Self::Nodes, Self::Quorum];
+        let found = all.into_iter().find(|world| world.name() == text);
+        found.ok_or_else(|| format!("{text:?} is no world"))
+    }
+}
+
 impl Verdict {
+    pub const ALL: [Self; 5] =
+        [Self::Passed, Self::Safety, Self::Liveness, Self::Nondeterministic, Self::Inconclusive];
+
+    /// In files.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Safety => "safety",
+            Self::Liveness => "liveness",
+            Self::Nondeterministic => "nondeterministic",
+            Self::Inconclusive => "inconclusive",
+        }
+    }
+
     pub const fn exit_code(self) -> u8 {
         match self {
             Self::Passed => 0,
@@ -100,6 +135,17 @@ impl Verdict {
             Self::Nondeterministic => 3,
             Self::Inconclusive => 4,
         }
+    }
+}
+
+impl Value for Verdict {
+    fn print(&self) -> String {
+        self.word().to_owned()
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|verdict| verdict.word() == text);
+        found.ok_or_else(|| format!("{text:?} is no verdict"))
     }
 }
 
@@ -148,7 +194,7 @@ pub fn run(plan: &Plan, world: World, options: Options) -> Report {
 
 fn on_this_thread(plan: &Plan, world: World, options: Options) -> Report {
     choose_mutant(options.mutant.as_deref());
-    drop(quorate_core::mark::take());
+    coverage::begin();
     trace::begin(options.sink);
     let checks = !options.unchecked;
     let outcome = panic::catch_unwind(|| match world {
@@ -157,7 +203,7 @@ fn on_this_thread(plan: &Plan, world: World, options: Options) -> Report {
         World::Quorum => crate::quorum::run(plan, checks),
     });
     let trace = trace::end();
-    let marks = quorate_core::mark::take();
+    let (marks, after) = coverage::end();
     let observed = outcome.unwrap_or_else(|payload| Observed {
         violations: vec![Violation {
             property: "panic",
@@ -182,6 +228,8 @@ fn on_this_thread(plan: &Plan, world: World, options: Options) -> Report {
         tally: observed.history.tally(),
         faults: observed.faults,
         marks,
+        after,
+        history: observed.history,
         trace,
         simulated: observed.simulated,
         steps: observed.steps,

@@ -5,9 +5,10 @@
 mod decided;
 mod replicated;
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use quorate_core::id::{NodeId, PartitionId, WriteId};
+use quorate_core::id::{NodeId, PartitionId, TopicId, WriteId};
 use quorate_core::partition::Recovered;
 use quorate_core::partition::interface::LogOp;
 use quorate_core::shard::Shard;
@@ -15,6 +16,7 @@ use quorate_core::shard::Shard;
 use self::decided::Decided;
 use self::replicated::Replicated;
 use crate::check::Violation;
+use crate::trace::{self, Aside};
 
 /// All nodes of a cluster. What each of them does is told as it happens.
 #[derive(Debug, Default)]
@@ -25,6 +27,8 @@ struct State {
     decided: Decided,
     replicated: Replicated,
     blamed: Blamed,
+    /// Of topics, for whoever looks at the run.
+    names: BTreeMap<TopicId, String>,
 }
 
 /// What was wrong: the first of each property, since one wrong decision leads to many.
@@ -34,9 +38,16 @@ struct Blamed(Vec<Violation>);
 impl Blamed {
     fn blame(&mut self, property: &'static str, place: String, sentence: String) {
         if self.0.iter().all(|violation| violation.property != property) {
+            trace::aside("all", || Aside::Blames { property });
             self.0.push(Violation { property, place, sentence });
         }
     }
+}
+
+/// As plans have it.
+fn node_name(node: NodeId) -> &'static str {
+    const NAMES: [&str; 8] = ["n1", "n2", "n3", "n4", "n5", "n6", "n7", "n+"];
+    NAMES[(node.0.max(1) as usize - 1).min(NAMES.len() - 1)]
 }
 
 impl Shadow {
@@ -55,7 +66,7 @@ impl Shadow {
 
     /// The node wants this on its disk.
     pub fn wants(&self, node: NodeId, partition: PartitionId, write: WriteId, op: &LogOp) {
-        let State { decided, replicated, blamed } = &mut *self.state();
+        let State { decided, replicated, blamed, .. } = &mut *self.state();
         match partition {
             PartitionId::METADATA => decided.wants(node, write, op, blamed),
             partition => replicated.wants(node, partition, write, op),
@@ -90,13 +101,30 @@ impl Shadow {
 
     /// A round of the node's steps is over.
     pub fn stepped(&self, node: NodeId, shard: &Shard) {
-        let State { decided, replicated, blamed } = &mut *self.state();
+        let State { decided, replicated, blamed, names } = &mut *self.state();
         if let Some(seat) = shard.seat() {
             decided.stepped(node, seat, blamed);
             replicated.assigned(seat.image(), blamed);
+            let image = seat.image().0;
+            if image.topics_count() != names.len() {
+                *names = image.topics().map(|topic| (topic.id, topic.name.to_string())).collect();
+            }
         }
         for (partition, replica) in shard.replicas() {
             replicated.stepped(node, partition, replica, blamed);
+            trace::aside(node_name(node), || {
+                let topic = names.get(&partition.topic).map(|_| partition.topic.to_string());
+                let partition = named(names, partition);
+                let view = replica.view();
+                Aside::Copy {
+                    partition,
+                    topic,
+                    leads: view.is_leader,
+                    leader_epoch: view.leader_epoch.0,
+                    log_start: view.log_start.0,
+                    high_watermark: view.high_watermark.0,
+                }
+            });
         }
     }
 
@@ -123,4 +151,22 @@ impl Shadow {
     pub fn take(&self) -> Vec<Violation> {
         std::mem::take(&mut self.state().blamed.0)
     }
+
+    /// Calls partitions what the plan calls them.
+    pub fn rename(&self, violations: &mut [Violation]) {
+        let names = &self.state().names;
+        for violation in violations {
+            for (id, name) in names {
+                let Some(index) = violation.place.strip_prefix(&format!("{id}/")) else { continue };
+                violation.place = format!("{name}-{index}");
+                break;
+            }
+        }
+    }
+}
+
+/// A partition as the plan calls it, if that is known.
+fn named(names: &BTreeMap<TopicId, String>, partition: PartitionId) -> String {
+    let name = names.get(&partition.topic);
+    name.map_or_else(|| partition.to_string(), |name| format!("{name}-{}", partition.index))
 }

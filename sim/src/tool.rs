@@ -4,8 +4,17 @@
 mod bench;
 #[cfg(madsim)]
 mod campaign;
+pub mod flags;
+#[cfg(madsim)]
+mod picture;
+#[cfg(madsim)]
+mod replay;
+#[cfg(madsim)]
+mod shrink;
 #[cfg(madsim)]
 mod single;
+#[cfg(madsim)]
+mod worker;
 #[cfg(madsim)]
 pub mod zoo;
 
@@ -49,6 +58,9 @@ pub enum Command {
         twice: bool,
         #[command(flatten)]
         show: Show,
+        /// Write the run as a page to look at.
+        #[arg(long, value_name = "FILE.html")]
+        timeline: Option<PathBuf>,
     },
     /// Print the plan of a seed.
     Plan {
@@ -57,28 +69,24 @@ pub enum Command {
         #[command(flatten)]
         how: How,
     },
-    /// Many runs.
-    Campaign {
-        /// For example 0..2000.
-        #[arg(long, value_parser = parse_seeds, default_value = "0..1000")]
-        seeds: Range<u64>,
-        /// Stop after this time, for example 10m.
-        #[arg(long, value_parser = parse_time)]
-        time: Option<Duration>,
-        /// Seeds that run at once; by default one a core.
-        #[arg(long)]
-        jobs: Option<usize>,
-        #[command(flatten)]
-        how: How,
-    },
-    /// Run a plan from a file.
+    /// Many runs: the corpus first, then a planted bug that must be noticed, then seeds.
+    Campaign(flags::Campaign),
+    /// Run a plan from a file, and say whether it still fails as it did.
     Replay {
         file: PathBuf,
         #[command(flatten)]
         how: How,
         #[command(flatten)]
         show: Show,
+        /// Write the run as a page to look at.
+        #[arg(long, value_name = "FILE.html")]
+        timeline: Option<PathBuf>,
     },
+    /// The simplest plan that fails alike. Exit code 0 if it does when it is run once more.
+    Shrink(flags::Shrink),
+    /// Run what standard input asks for; other commands use it.
+    #[command(hide = true)]
+    Worker,
     /// Run every plan that once found a bug, in both worlds.
     Corpus,
     /// Measure how fast the worlds are, on one core.
@@ -132,9 +140,10 @@ pub struct Hunt {
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct How {
-    /// Where to run: the machines alone, the whole node, or members of a quorum alone.
-    #[arg(long, value_enum, default_value_t = WorldName::Nodes)]
-    pub world: WorldName,
+    /// Where to run: the machines alone, the whole node, or members of a quorum alone. A plan that
+    /// was kept for a failure runs where it failed, and with that mutant.
+    #[arg(long, value_enum)]
+    pub world: Option<WorldName>,
     /// Plant this bug.
     #[arg(long)]
     pub mutant: Option<String>,
@@ -148,10 +157,25 @@ impl How {
     /// The plan of a seed, as it is to be run.
     pub fn plan(&self, seed: u64) -> Plan {
         match (self.world, self.nodes) {
-            (WorldName::Quorum, voters) => draw_quorum(seed, voters),
+            (Some(WorldName::Quorum), voters) => draw_quorum(seed, voters),
             (_, 1) => draw(seed),
             (_, nodes) => draw_cluster(seed, nodes),
         }
+    }
+
+    /// Where to run what is no kept failure.
+    pub fn world(&self) -> World {
+        self.world.map_or(World::Nodes, World::from)
+    }
+
+    /// Where to run a plan, and with which mutant.
+    pub fn place_of(&self, plan: &Plan) -> (World, Option<String>) {
+        let found = plan.found.as_ref();
+        let world = self.world.map(World::from).or_else(|| found.map(|found| found.world));
+        // Such a plan means something in one world only.
+        let world = if plan.quorum.is_some() { Some(World::Quorum) } else { world };
+        let mutant = self.mutant.clone().or_else(|| found.and_then(|found| found.mutant.clone()));
+        (world.unwrap_or(World::Nodes), mutant)
     }
 }
 
@@ -217,10 +241,16 @@ pub fn main() -> std::process::ExitCode {
         }
     };
     let code = match arguments.command {
-        Command::Run { seed, how, twice, show } => single::run(seed, &how, twice, &show),
+        Command::Run { seed, how, twice, show, timeline } => {
+            single::run(seed, &how, twice, &show, timeline.as_deref())
+        }
         Command::Plan { seed, how } => single::print_plan(seed, &how),
-        Command::Campaign { seeds, time, jobs, how } => campaign::run(seeds, time, jobs, &how),
-        Command::Replay { file, how, show } => single::replay(&file, &how, &show),
+        Command::Campaign(flags) => campaign::run(&flags),
+        Command::Replay { file, how, show, timeline } => {
+            replay::run(&file, &how, &show, timeline.as_deref())
+        }
+        Command::Shrink(flags) => shrink::run(&flags),
+        Command::Worker => worker::serve(),
         Command::Corpus => single::corpus(),
         Command::Bench { seeds } => bench::run(seeds),
         Command::Zoo(hunt) => zoo::run(&hunt),

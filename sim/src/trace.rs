@@ -4,6 +4,7 @@
 //! same trace, event by event; that is what `--twice` compares.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write as _;
 use std::time::Duration;
@@ -41,8 +42,55 @@ pub enum Sink {
     Nowhere,
     /// To standard output; all events, or only changes of state.
     Print { all: bool },
-    /// Kept.
+    /// Kept as they are printed.
     Lines(Vec<String>),
+    /// Kept as they are, and asides too.
+    Events(Kept),
+}
+
+/// What is kept of a run that somebody will look at.
+#[derive(Debug, Default)]
+pub struct Kept {
+    pub events: Vec<Event>,
+    pub asides: Vec<(Moment, &'static str, Aside)>,
+    /// The last that was said of a node's copy of a partition.
+    views: BTreeMap<(&'static str, String), Aside>,
+}
+
+/// When something was, and which event came last before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    pub at: Duration,
+    pub ordinal: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub moment: Moment,
+    pub mark: Mark,
+    /// A node or a client.
+    pub who: String,
+    pub text: String,
+}
+
+/// What can be seen of the system from outside, beside the events: no part of the hash, so a run
+/// that nobody looks at is the same run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Aside {
+    /// A node's copy of a partition.
+    /// `topic` is its topic as nodes name it, if the plan's name is known.
+    Copy {
+        partition: String,
+        topic: Option<String>,
+        leads: bool,
+        leader_epoch: i32,
+        log_start: i64,
+        high_watermark: i64,
+    },
+    /// A node leads the metadata.
+    Controls { term: u64 },
+    /// Something was seen to be wrong.
+    Blames { property: &'static str },
 }
 
 /// What is left of a trace.
@@ -53,11 +101,13 @@ pub struct Finished {
     /// Events by mark, in the order of `Mark`.
     pub counts: [u64; 10],
     pub lines: Vec<String>,
+    pub kept: Kept,
 }
 
 #[derive(Default)]
 struct Trace {
     finished: Finished,
+    now: Duration,
     sink: Sink,
 }
 
@@ -66,7 +116,7 @@ thread_local! {
 }
 
 impl Mark {
-    const fn sign(self) -> char {
+    pub const fn sign(self) -> char {
         match self {
             Self::Fault => '✗',
             Self::Node => '★',
@@ -90,14 +140,16 @@ impl Mark {
 /// Begins the thread's trace anew.
 pub fn begin(sink: Sink) {
     let finished = Finished { hash: 0x243f_6a88_85a3_08d3, ..Finished::default() };
-    TRACE.set(Trace { finished, sink });
+    TRACE.set(Trace { finished, now: Duration::ZERO, sink });
 }
 
 /// Ends the thread's trace.
 pub fn end() -> Finished {
     let mut trace = TRACE.take();
-    if let Sink::Lines(lines) = trace.sink {
-        trace.finished.lines = lines;
+    match trace.sink {
+        Sink::Lines(lines) => trace.finished.lines = lines,
+        Sink::Events(kept) => trace.finished.kept = kept,
+        Sink::Nowhere | Sink::Print { .. } => {}
     }
     trace.finished
 }
@@ -112,6 +164,7 @@ pub fn event<T: fmt::Display>(
     text: impl FnOnce() -> T,
 ) {
     TRACE.with_borrow_mut(|trace| {
+        trace.now = now;
         let finished = &mut trace.finished;
         finished.events += 1;
         finished.counts[mark as usize] += 1;
@@ -123,11 +176,15 @@ pub fn event<T: fmt::Display>(
         let wanted = match trace.sink {
             Sink::Nowhere => false,
             Sink::Print { all } => all || mark.is_change(),
-            Sink::Lines(_) => true,
+            Sink::Lines(_) | Sink::Events(_) => true,
         };
-        if wanted {
-            let (stamp, sign) = (stamp(now, finished.events), mark.sign());
-            let line = format!("{stamp} {who:<3} {sign} {}", text());
+        if let Sink::Events(kept) = &mut trace.sink {
+            let moment = Moment { at: now, ordinal: finished.events };
+            let (who, text) = (who.to_owned(), text().to_string());
+            kept.events.push(Event { moment, mark, who, text });
+        } else if wanted {
+            let moment = Moment { at: now, ordinal: finished.events };
+            let line = line_of(moment, mark, who, &text());
             match &mut trace.sink {
                 Sink::Lines(lines) => lines.push(line),
                 // A reader who closed the pipe has seen enough.
@@ -135,6 +192,35 @@ pub fn event<T: fmt::Display>(
             }
         }
     });
+}
+
+/// Says something that is no event, on `who`, if somebody will look at the run.
+pub fn aside(who: &'static str, what: impl FnOnce() -> Aside) {
+    TRACE.with_borrow_mut(|trace| {
+        let moment = Moment { at: trace.now, ordinal: trace.finished.events };
+        if let Sink::Events(kept) = &mut trace.sink {
+            let what = what();
+            let about = match &what {
+                Aside::Copy { partition, .. } => partition.clone(),
+                Aside::Controls { .. } => String::from("the quorum"),
+                Aside::Blames { property } => format!("{property}!"),
+            };
+            let before = kept.views.insert((who, about), what.clone());
+            if before.as_ref() != Some(&what) {
+                kept.asides.push((moment, who, what));
+            }
+        }
+    });
+}
+
+/// An event as it is printed.
+pub fn line(event: &Event) -> String {
+    line_of(event.moment, event.mark, &event.who, &event.text)
+}
+
+fn line_of(moment: Moment, mark: Mark, who: &str, text: &impl fmt::Display) -> String {
+    let (stamp, sign) = (stamp(moment.at, moment.ordinal), mark.sign());
+    format!("{stamp} {who:<3} {sign} {text}")
 }
 
 /// The simulated time, and the place among the events.
@@ -174,5 +260,24 @@ mod tests {
         assert_eq!((one.hash, &one.lines), (same.hash, &same.lines));
         assert_ne!(one.hash, run(&[(1, 6), (2, 5)]).hash);
         assert_eq!(one.lines[1], "[  0.000002s #2     ] n1  ▪ sync 6");
+    }
+
+    #[test]
+    fn looking_changes_nothing_and_sees_each_change_once() {
+        let run = |sink| {
+            begin(sink);
+            for term in [1, 1, 2] {
+                event(Duration::from_micros(term), Mark::Node, "n1", [term, 0, 0], || "x");
+                aside("n1", || Aside::Controls { term });
+            }
+            end()
+        };
+        let (seen, unseen) = (run(Sink::Events(Kept::default())), run(Sink::Nowhere));
+        assert_eq!((seen.hash, seen.events), (unseen.hash, unseen.events));
+        assert_eq!(seen.kept.events.len(), 3);
+        let (at, ordinal) = (Duration::from_micros(2), 3);
+        let last = (Moment { at, ordinal }, "n1", Aside::Controls { term: 2 });
+        assert_eq!(seen.kept.asides.len(), 2);
+        assert_eq!(seen.kept.asides[1], last);
     }
 }

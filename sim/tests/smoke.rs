@@ -1,15 +1,23 @@
-//! The command itself, so that a plain `cargo test` simulates a few lives in both worlds.
+//! The command itself, so that a plain `cargo test` simulates a few lives in both worlds, and goes
+//! all the way from a planted bug to the page that explains it.
 #![cfg(not(madsim))]
 
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 /// What it printed to standard output and to standard error.
 fn prints(arguments: &[&str]) -> (String, String) {
+    ends(arguments, 0)
+}
+
+/// The same, of a run that says something else than that all is well.
+fn ends(arguments: &[&str], code: i32) -> (String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_quorate-sim")).args(arguments).output();
     let output = output.expect("the simulator runs");
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}\n{text}\n{errors}");
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}\n{text}\n{errors}");
     (text.into_owned(), errors.into_owned())
 }
 
@@ -31,4 +39,68 @@ fn a_few_lives_in_both_worlds() {
     let line = said.lines().find(|line| line.contains("n1  INFO  node::node::start: the node"));
     assert!(line.is_some_and(|line| line.starts_with("[  ")), "{said}");
     assert_eq!(said, passes(&["run", "--seed", "7", "-vv"]), "the node says the same twice");
+}
+
+/// A planted bug, from a campaign to a shrunk plan, a page, and a replay that fails alike.
+#[test]
+fn a_planted_bug_is_shrunk_shown_and_replayed() {
+    const BUG: [&str; 6] = ["--world", "cores", "--nodes", "3", "--mutant", "unsynced-backup-acks"];
+    let folder = std::env::temp_dir().join(format!("quorate-smoke-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    let at = |file: &str| folder.join(file).display().to_string();
+    let report = ["--json", &folder.display().to_string(), "--shrink", "20s"].map(str::to_owned);
+    let report: Vec<&str> = report.iter().map(String::as_str).collect();
+    let campaign = ["campaign", "--seeds", "0..4"];
+    ends(&[&campaign[..], &BUG, &report].concat(), 1);
+    let json = fs::read_to_string(at("report.json")).expect("a report");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!((&json["version"], &json["verdict"]), (&1.into(), &"safety".into()));
+    for file in ["junit.xml", "summary.md"] {
+        let text = fs::read_to_string(at(file)).expect("another form of it");
+        assert!(text.contains("shadow-watermark"), "{text}");
+    }
+    let failures = json["failures"].as_array().expect("a list");
+    let failure = failures.iter().find(|failure| failure["property"] == "shadow-watermark");
+    let failure = failure.expect("the bug is caught");
+    let place = folder.join(failure["folder"].as_str().expect("a folder"));
+    for file in ["README.md", "failure.plan", "failure.trace", "failure.jsonl", "timeline.html"] {
+        assert!(place.join(file).exists(), "{file}");
+    }
+    let page = fs::read_to_string(place.join("timeline.html")).expect("a page");
+    assert!(page.contains("\"shadow-watermark\"") && page.ends_with("</html>\n"));
+    for plan in ["failure.plan", "shrunk.plan"] {
+        let plan = place.join(plan).display().to_string();
+        let (said, _) = ends(&["replay", &plan], 1);
+        assert!(said.contains("  same failure\n  the trace is the one it was kept with"), "{said}");
+    }
+    let faults = |plan: &str| {
+        let text = fs::read_to_string(place.join(plan)).expect("a plan");
+        text.lines().filter(|line| line.starts_with("fault ")).count()
+    };
+    assert!(faults("failure.plan") > 5 && faults("shrunk.plan") <= 1);
+    answers_of_a_replay(&place);
+    let _ = fs::remove_dir_all(&folder);
+}
+
+/// The other answers: it passes, it fails otherwise, it runs otherwise, it is no plan any more.
+fn answers_of_a_replay(folder: &Path) {
+    let text = fs::read_to_string(folder.join("shrunk.plan")).expect("a plan");
+    let other = folder.join("other.plan").display().to_string();
+    let write = |text: String| fs::write(&other, text).expect("writes");
+    write(text.replace("mutant=unsynced-backup-acks ", ""));
+    let (said, _) = ends(&["replay", &other], 0);
+    assert!(said.contains("passes now"), "{said}");
+    write(text.replace("property=shadow-watermark", "property=lost-write"));
+    let (said, _) = ends(&["replay", &other], 1);
+    assert!(said.contains("another failure: shadow-watermark"), "{said}");
+    let trace = fs::read_to_string(folder.join("shrunk.trace")).expect("a trace");
+    fs::write(folder.join("other.trace"), trace.replacen("starts", "begins", 1)).expect("writes");
+    let mut lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("trace ")).collect();
+    lines.push("trace 0000000000000007");
+    write(lines.join("\n"));
+    let (said, _) = ends(&["replay", &other], 1);
+    assert!(said.contains("same failure") && said.contains("diverged at step "), "{said}");
+    write(text.replace("fragment", "fragments"));
+    let (said, _) = ends(&["replay", &other], 64);
+    assert!(said.contains("the plan no longer applies: line "), "{said}");
 }

@@ -120,6 +120,7 @@ impl Cores {
             format!("{kind:?}")
         });
         *self.observed.faults.entry(name).or_default() += 1;
+        crate::coverage::strikes(name);
         let now = self.agenda.now;
         match kind {
             Kind::Crash(fault) => {

@@ -41,6 +41,7 @@ pub fn draw(seed: u64) -> Plan {
         workload: draw_workload(&mut chance("workload")),
         faults: Vec::new(),
         quorum: None,
+        found: None,
         trace: None,
     };
     draw_library_clients(&mut chance("library"), &mut plan.workload);

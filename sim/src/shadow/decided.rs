@@ -16,8 +16,9 @@ use quorate_core::quorum::interface::{
 use quorate_core::shard::seat::Seat;
 use quorate_core::time::Timestamp;
 
-use super::Blamed;
+use super::{Blamed, node_name};
 use crate::quorum::usurper::{self, Holding};
+use crate::trace::{self, Aside};
 
 /// Larger than any batch of the metadata in a simulated life.
 const BATCH_BYTES_MAX: usize = 1 << 30;
@@ -149,6 +150,7 @@ impl Decided {
     /// that was committed before.
     fn elected(&mut self, node: NodeId, quorum: &Quorum, blamed: &mut Blamed) {
         let term = quorum.term();
+        trace::aside(node_name(node), || Aside::Controls { term: term.0 });
         let first = *self.leaders.entry(term).or_insert(node);
         if first != node {
             let sentence = format!("n{first} and n{node} lead in term {term}");

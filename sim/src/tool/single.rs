@@ -1,28 +1,33 @@
-//! Commands that run single plans: `run`, `plan`, `replay`, `corpus`.
+//! Commands that run single plans: `run`, `plan`, `corpus`.
 #![allow(clippy::print_stdout)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{HARNESS_BROKE, How, Show, Trace, USAGE, WorldName};
-use crate::log::Log;
+use super::{HARNESS_BROKE, How, Show, Trace, USAGE, picture};
 use crate::plan::Plan;
 use crate::run::{self, Options, Report, Verdict, World};
 use crate::trace::Sink;
 use crate::world::observe;
 
-pub(super) fn run(seed: u64, how: &How, twice: bool, show: &Show) -> u8 {
+pub(super) fn run(seed: u64, how: &How, twice: bool, show: &Show, timeline: Option<&Path>) -> u8 {
     if let Some(error) = show.wrong() {
         println!("{error}");
         return USAGE;
     }
     let plan = how.plan(seed);
-    let report = run_one(&plan, how, show);
-    print(&plan, how.world.into(), &report);
+    let report = run_one(&plan, how.world(), how.mutant.clone(), show);
+    print(&plan, how.world(), &report);
+    if let Some(page) = timeline
+        && picture::write(&plan, how.world(), how.mutant.as_deref(), page) != 0
+    {
+        return HARNESS_BROKE;
+    }
     if !twice {
         return report.verdict.exit_code();
     }
-    let again = run::run(&plan, how.world.into(), options(how, Sink::Nowhere, None));
+    let again = Options { mutant: how.mutant.clone(), ..Options::default() };
+    let again = run::run(&plan, how.world(), again);
     if again.trace.hash != report.trace.hash {
         let (one, two) = (report.trace.hash, again.trace.hash);
         println!("not deterministic: a second run in this process gave {two:016x}, not {one:016x}");
@@ -45,18 +50,15 @@ pub(super) fn run(seed: u64, how: &How, twice: bool, show: &Show) -> u8 {
     }
 }
 
-fn options(how: &How, sink: Sink, log: Option<Log>) -> Options {
-    Options { mutant: how.mutant.clone(), sink, log, ..Options::default() }
-}
-
-fn run_one(plan: &Plan, how: &How, show: &Show) -> Report {
+pub(super) fn run_one(plan: &Plan, world: World, mutant: Option<String>, show: &Show) -> Report {
     let sink = show.trace.map_or(Sink::Nowhere, |trace| Sink::Print { all: trace == Trace::All });
-    run::run(plan, how.world.into(), options(how, sink, show.flags.log()))
+    let log = show.flags.log();
+    run::run(plan, world, Options { mutant, sink, log, ..Options::default() })
 }
 
 impl Show {
     /// What is wrong with the filter, if it cannot be read.
-    fn wrong(&self) -> Option<String> {
+    pub(super) fn wrong(&self) -> Option<String> {
         let log = self.flags.log()?;
         let error = observe::show(&log).err()?;
         Some(format!("--log {}: {error}", log.filter))
@@ -69,7 +71,7 @@ fn compare_processes(seed: u64, how: &How) -> std::io::Result<Option<String>> {
     let program = std::env::current_exe()?;
     let output = || {
         let mut command = Command::new(&program);
-        let world = World::from(how.world).name();
+        let world = how.world().name();
         command.args(["run", "--trace=all", "--world", world, "--seed", &seed.to_string()]);
         command.args(["--nodes", &how.nodes.to_string()]);
         if let Some(mutant) = &how.mutant {
@@ -95,7 +97,7 @@ pub(super) fn print_plan(seed: u64, how: &How) -> u8 {
 }
 
 /// Prints what a run came to.
-fn print(plan: &Plan, world: World, report: &Report) {
+pub(super) fn print(plan: &Plan, world: World, report: &Report) {
     let Report { verdict, tally, trace, simulated, steps, .. } = report;
     println!(
         "seed {} in {}: {verdict}; {:.3} simulated seconds, {} events, {steps} steps, \
@@ -120,52 +122,34 @@ fn print(plan: &Plan, world: World, report: &Report) {
     }
 }
 
-pub(super) fn replay(file: &Path, how: &How, show: &Show) -> u8 {
-    if let Some(error) = show.wrong() {
-        println!("{error}");
-        return USAGE;
-    }
-    let plan = match read_plan(file) {
-        Ok(plan) => plan,
-        Err(error) => {
-            println!("{}: {error}", file.display());
-            return USAGE;
-        }
-    };
-    // Such a plan means something in one world only.
-    let world = if plan.quorum.is_some() { WorldName::Quorum } else { how.world };
-    let how = &How { world, ..how.clone() };
-    let report = run_one(&plan, how, show);
-    print(&plan, how.world.into(), &report);
-    match plan.trace {
-        Some(hash) if hash == report.trace.hash => {
-            println!("  the trace is the one it was kept with")
-        }
-        Some(hash) => {
-            println!("  it was kept with another trace, {hash:016x}: the code has changed")
-        }
-        None => {}
-    }
-    report.verdict.exit_code()
-}
-
-fn read_plan(file: &Path) -> Result<Plan, String> {
+pub(super) fn read_plan(file: &Path) -> Result<Plan, String> {
     let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
     Plan::parse(&text).map_err(|error| error.to_string())
 }
 
-pub(super) fn corpus() -> u8 {
+/// The plans that once found a bug, by name.
+///
+/// # Errors
+///
+/// The folder cannot be read.
+pub(super) fn corpus_files() -> Result<Vec<PathBuf>, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plans");
-    let entries = match std::fs::read_dir(&folder) {
-        Ok(entries) => entries,
-        Err(error) => {
-            println!("{}: {error}", folder.display());
-            return HARNESS_BROKE;
-        }
-    };
+    let entries = std::fs::read_dir(&folder);
+    let entries = entries.map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "plan"));
     files.sort();
+    Ok(files)
+}
+
+pub(super) fn corpus() -> u8 {
+    let files = match corpus_files() {
+        Ok(files) => files,
+        Err(error) => {
+            println!("{error}");
+            return HARNESS_BROKE;
+        }
+    };
     let mut worst = Verdict::Passed;
     for file in &files {
         let name = file.file_stem().unwrap_or_default().to_string_lossy();

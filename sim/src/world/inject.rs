@@ -9,6 +9,7 @@ use super::cluster::Cluster;
 use super::member::Member;
 use super::network::HostId;
 use crate::chance::{Between, Chance, Ratio};
+use crate::coverage;
 use crate::fault::cut::Direction;
 use crate::fault::power_loss::Unsynced;
 use crate::fault::{Fault, Kind};
@@ -35,6 +36,7 @@ pub async fn all(cluster: Arc<Cluster>, plan: Arc<Plan>, act: impl Fn(Fault)) {
             format!("{:?}", fault.kind)
         });
         member.count(fault.kind.name());
+        coverage::strikes(fault.kind.name());
         if let Kind::ElectUnclean(_) = fault.kind {
             member.is_led_uncleanly();
         }

@@ -78,6 +78,9 @@ impl Ledger {
     pub fn take(&self) -> Vec<Violation> {
         let mut violations = self.shadow.as_ref().map(Shadow::take).unwrap_or_default();
         violations.append(&mut self.entries.lock().expect("one thread").violations);
+        if let Some(shadow) = &self.shadow {
+            shadow.rename(&mut violations);
+        }
         violations
     }
 }

@@ -64,6 +64,7 @@ impl Cluster {
         let numbers = [place as u64, 0, 0];
         trace::event(self.agenda.now, Mark::Fault, NAMES[n], numbers, || format!("{kind:?}"));
         *self.observed.faults.entry(kind.name()).or_default() += 1;
+        crate::coverage::strikes(kind.name());
         match kind {
             Kind::Crash(fault) => self.crash_for(n, fault.down),
             Kind::PowerLoss(fault) => {

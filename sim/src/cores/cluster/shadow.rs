@@ -18,7 +18,7 @@ use super::node::{Node, place_of};
 use crate::check::Violation;
 use crate::plan::Plan;
 use crate::quorum::usurper::{self, Holding};
-use crate::trace::{self, Mark};
+use crate::trace::{self, Aside, Mark};
 
 mod partitions;
 
@@ -75,6 +75,7 @@ impl Shadow {
     /// The first of its kind says enough.
     pub(super) fn blame(&mut self, property: &'static str, place: &str, sentence: String) {
         if self.violations.iter().all(|known| known.property != property) {
+            trace::aside("all", || Aside::Blames { property });
             self.violations.push(Violation { property, place: place.to_owned(), sentence });
         }
     }
@@ -134,6 +135,7 @@ impl Shadow {
             return;
         }
         self.leaders.insert(term, n);
+        trace::aside(NAMES[n], || Aside::Controls { term: term.0 });
         let base = quorum.log().base().index;
         let known = self.entries.iter();
         let lacks = known.filter(|(index, known)| known.known_in < term && **index > base);

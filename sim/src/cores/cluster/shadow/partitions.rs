@@ -12,6 +12,7 @@ use super::super::log::Known;
 use super::super::node::{Node, place_of};
 use super::Shadow;
 use crate::plan::Acks;
+use crate::trace::{self, Aside};
 
 /// What was ever committed in a partition.
 #[derive(Default)]
@@ -47,6 +48,14 @@ impl Shadow {
         before: Option<ReadView>,
         view: ReadView,
     ) {
+        trace::aside(NAMES[n], || Aside::Copy {
+            partition: self.name(id),
+            topic: self.truth.topic(id.topic).map(|_| id.topic.to_string()),
+            leads: view.is_leader,
+            leader_epoch: view.leader_epoch.0,
+            log_start: view.log_start.0,
+            high_watermark: view.high_watermark.0,
+        });
         let committed = self.partitions.entry(id).or_default();
         committed.deletable = committed.deletable.max(view.log_start);
         let deletable = committed.deletable;

@@ -1,0 +1,65 @@
+//! `replay`: a plan from a file, and the answer to the question what it is worth today.
+#![allow(clippy::print_stdout)]
+
+use std::fs;
+use std::path::Path;
+
+use super::single::{print, read_plan, run_one};
+use super::{How, Show, USAGE, picture};
+use crate::plan::Plan;
+use crate::replay::{answer, parting};
+use crate::run::{self, Options, Report, World};
+use crate::told::Told;
+use crate::trace::Sink;
+
+/// Beside a plan with this ending stands the trace that it was kept with.
+pub(super) const TRACE: &str = "trace";
+
+pub(super) fn run(file: &Path, how: &How, show: &Show, timeline: Option<&Path>) -> u8 {
+    if let Some(error) = show.wrong() {
+        println!("{error}");
+        return USAGE;
+    }
+    let plan = match read_plan(file) {
+        Ok(plan) => plan,
+        Err(error) => {
+            println!("{}: the plan no longer applies: {error}", file.display());
+            return USAGE;
+        }
+    };
+    let (world, mutant) = how.place_of(&plan);
+    let report = run_one(&plan, world, mutant.clone(), show);
+    print(&plan, world, &report);
+    judge(file, &plan, (world, mutant.as_deref()), &report);
+    let drawn = timeline.map(|page| picture::write(&plan, world, mutant.as_deref(), page));
+    match drawn {
+        Some(code) if code != 0 => code,
+        _ => report.verdict.exit_code(),
+    }
+}
+
+/// Says which of the answers it is.
+fn judge(file: &Path, plan: &Plan, (world, mutant): (World, Option<&str>), report: &Report) {
+    if let Some(found) = &plan.found {
+        println!("  {}", answer(&found.symptom(), &Told::from(report)));
+    }
+    match plan.trace {
+        Some(hash) if hash == report.trace.hash => {
+            println!("  the trace is the one it was kept with")
+        }
+        Some(hash) => {
+            println!("  it was kept with another trace, {hash:016x}: the code has changed");
+            if let Ok(kept) = fs::read_to_string(file.with_extension(TRACE)) {
+                let sink = Sink::Lines(Vec::new());
+                let mutant = mutant.map(str::to_owned);
+                let options = Options { mutant, sink, ..Options::default() };
+                let again = run::run(plan, world, options);
+                match parting(&kept, &again.trace.lines) {
+                    Some(parting) => println!("  {parting}"),
+                    None => println!("  the lines are the same: what they do not show differs"),
+                }
+            }
+        }
+        None => {}
+    }
+}
