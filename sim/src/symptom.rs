@@ -29,13 +29,13 @@ impl Symptom {
             verdict: told.verdict,
             property: violation.property.clone(),
             object: object(&violation.place),
-            reason: shape(&violation.sentence),
+            reason: reason(&violation.sentence),
         });
         let stuck = told.stuck.iter().map(|stuck| Self {
             verdict: Verdict::Liveness,
             property: "liveness".to_owned(),
             object: String::new(),
-            reason: shape(stuck),
+            reason: reason(stuck),
         });
         violations.chain(stuck).collect()
     }
@@ -120,6 +120,12 @@ fn object(place: &str) -> String {
     if is_partition(place) || is_node(place) { place.to_owned() } else { shape(place) }
 }
 
+/// The reason that a sentence gives. Values that are written out whole differ in their lengths.
+fn reason(sentence: &str) -> String {
+    let words = sentence.split(['{', '[']).next().unwrap_or(sentence);
+    shape(words)
+}
+
 /// A sentence without what differs from run to run: numbers, and words that are numbers in base 16.
 fn shape(sentence: &str) -> String {
     let mut shape = String::new();
@@ -202,6 +208,7 @@ mod tests {
             shape("offset 7 held 1f00a, n2 at t0-11: bad"),
             "offset # held #, n# at t#-#: bad"
         );
+        assert_eq!(reason("n2 lacks Known { base: Offset(7) }: [1, 2]"), "n# lacks Known");
         assert_eq!(object("t3-0"), "t3-0");
         assert_eq!(object("core/src/x.rs:81:9"), "core/src/x.rs:81");
         assert_eq!(object("0f3a-11e2-3"), "#-#-#");
