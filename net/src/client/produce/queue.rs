@@ -72,6 +72,8 @@ struct Entry {
     attempts: u32,
     sequence: Option<i32>,
     in_flight: bool,
+    /// Nothing stood before it when it was last sent.
+    led: bool,
     /// An attempt ended without a word: the batch may be stored.
     uncertain: bool,
     last: Option<Error>,
@@ -301,7 +303,7 @@ impl Queues {
                     queue.shut(&mut self.next_entry, self.delivery_timeout);
                 }
                 let entry = &mut queue.entries[place];
-                entry.in_flight = true;
+                (entry.in_flight, entry.led) = (true, place == 0);
                 entry.attempts += 1;
                 self.in_flight += 1;
                 if identity.is_some() && entry.sequence.is_none() {
@@ -360,7 +362,7 @@ impl Queues {
         };
         entry.uncertain |= error.fate() == Fate::Unknown;
         entry.last = Some(error.clone());
-        let behind = place > 0 || queue.recovering;
+        let behind = !entry.led && (place > 0 || queue.recovering);
         let idempotent = entry.sequence.is_some();
         let sequence_broken = idempotent
             && matches!(
@@ -534,6 +536,7 @@ impl Queue {
             attempts: 0,
             sequence: None,
             in_flight: false,
+            led: false,
             uncertain: false,
             last: None,
             reply: open.reply,

@@ -215,6 +215,30 @@ fn what_may_be_stored_is_never_sent_under_another_identity() {
     assert!(settled(&waiting).unwrap().is_ok());
 }
 
+/// A node that lost what it had acknowledged, as it may where acknowledgements do not wait for the
+/// disk, never takes the next number: trying on until the delivery's timeout held up everything.
+#[test]
+fn who_is_out_of_order_with_nothing_before_it_gets_a_new_identity() {
+    let mut bench = Bench::new(ProducerConfig::default());
+    bench.send(0, "a");
+    bench.identify(0, 9);
+    let first = bench.take(0);
+    bench.accept(0, first, 0);
+    let lost = bench.send(0, "lost");
+    let second = bench.take(0);
+    let waiting = bench.send(0, "waiting");
+    bench.lose(1, second);
+    let again = bench.take(100);
+    assert_eq!(numbers(&again.1), (9, 1, 1));
+    bench.refuse(101, again, Code::OutOfOrderSequenceNumber);
+    bench.identify(102, 10);
+    assert_eq!(settled(&lost).unwrap().unwrap_err().fate, Fate::Unknown);
+    let next = bench.take(300);
+    assert_eq!(numbers(&next.1), (10, 0, 1));
+    bench.accept(301, next, 0);
+    assert!(settled(&waiting).unwrap().is_ok());
+}
+
 #[test]
 fn an_old_duplicate_is_a_success_without_a_place() {
     let mut bench = Bench::new(ProducerConfig::default());
