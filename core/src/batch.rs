@@ -8,6 +8,7 @@ pub mod control;
 pub mod header;
 pub mod levels;
 pub mod record;
+pub mod thin;
 pub mod validate;
 
 use std::fmt;

@@ -2,6 +2,7 @@
 
 pub mod batch;
 pub mod codec;
+pub mod compaction;
 pub mod controller;
 pub mod group;
 pub mod id;

@@ -1,6 +1,7 @@
 //! A partition's replica: its state, its inputs in their order, its status line. What a leader
 //! does with a batch is `leader`'s.
 
+pub mod cleaning;
 mod confirming;
 pub mod divergence;
 mod follower;
@@ -19,16 +20,17 @@ mod refused;
 mod replication;
 pub mod retention;
 mod role;
+mod status;
 mod tail;
 mod upkeep;
 mod waiting;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::time::Duration;
 
-pub use self::recovered::{Recovered, SegmentInfo};
+pub use self::recovered::{CleanedPart, Recovered, SegmentInfo};
 
+use self::cleaning::Cleaning;
 use self::interface::{
     Assignment, Effect, HaltReason, Input, Limits, LogOp, Outcome, PartitionConfig, ReadView,
     Refusal,
@@ -81,6 +83,7 @@ pub struct Replica {
     active_since: Instant,
     retention_at: Option<Instant>,
     expiry_at: Option<Instant>,
+    cleaning: Cleaning,
     /// Before this, a full table of producers is not searched again.
     full_until: Instant,
     refused: Refused,
@@ -159,6 +162,7 @@ impl Replica {
             active_since: Instant::ZERO,
             retention_at: None,
             expiry_at: None,
+            cleaning: Cleaning::default(),
             full_until: Instant::ZERO,
             refused: Refused::default(),
             published: None,
@@ -233,6 +237,7 @@ impl Replica {
         self.active_since = now.monotonic;
         self.plan_expiry(now);
         self.plan_retention(now, Duration::ZERO);
+        self.notice_dirt(now);
     }
 
     fn on_configured(&mut self, now: Now, config: PartitionConfig, effects: &mut Vec<Effect>) {
@@ -240,6 +245,7 @@ impl Replica {
         self.wall_clock.trust();
         self.wall_clock.observe(now, self.limits.clock_jump_min);
         self.plan_retention(now, Duration::ZERO);
+        self.replan_cleaning(now);
         self.delete_by_size(effects);
         // Fewer may be enough from now on.
         self.advance(effects);
@@ -276,6 +282,7 @@ impl Replica {
         if self.retention_at.is_none() {
             self.plan_retention(now, self.limits.retention_check_interval);
         }
+        self.notice_dirt(now);
     }
 
     fn answer_written(&mut self, done: InFlight, effects: &mut Vec<Effect>) {
@@ -359,6 +366,7 @@ impl Replica {
             self.delete_by_time(now, effects);
             self.plan_retention(now, self.limits.retention_check_interval);
         }
+        self.tick_cleaning(now, effects);
     }
 
     /// Hands `op` to storage, behind all earlier writes.
@@ -508,6 +516,7 @@ impl Machine for Replica {
             Input::Written { through } => self.on_written(now, through, effects),
             Input::WriteFailed { write } => self.on_write_failed(write, effects),
             Input::Close { request } => self.on_close(request, effects),
+            Input::Cleaned { pass, result } => self.on_cleaned(now, pass, result, effects),
             Input::Tick => self.on_tick(now, effects),
             peer @ (Input::Registered { .. }
             | Input::Message { .. }
@@ -539,8 +548,9 @@ impl Machine for Replica {
             Role::Following(following) => following.deadline(),
             Role::Leading(_) | Role::Neither => None,
         };
-        let deadlines = [self.waiting.first_until(), self.retention_at, self.expiry_at, peers];
-        deadlines.into_iter().flatten().min()
+        let own = [self.retention_at, self.expiry_at, self.cleaning.look_at];
+        let deadlines = own.into_iter().chain([self.waiting.first_until(), peers]);
+        deadlines.flatten().min()
     }
 
     fn check(&self) {
@@ -558,39 +568,6 @@ impl Machine for Replica {
         assert!(self.writes.iter().all(|in_flight| in_flight.write < self.next_write), "{self}");
         assert!(self.state != State::Halted || self.waiting.len() == 0, "{self}");
         assert!(self.log.producers.is_empty() || self.expiry_at.is_some(), "{self}");
-    }
-}
-
-/// `n1@e5 leader(n1:2) end=2 durable=2 hw=2`, and what else is not as usual.
-impl fmt::Display for Replica {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "n{}@e{} ", self.id, self.leader_epoch())?;
-        match (self.assignment.leader, &self.role) {
-            (Some(leader), _) if leader == self.id => f.write_str("leader")?,
-            (Some(leader), Role::Following(following)) => {
-                write!(f, "follower(n{leader} {})", following.stage)?;
-            }
-            (Some(leader), _) => write!(f, "follower(n{leader})")?,
-            (None, _) => f.write_str("leaderless")?,
-        }
-        if self.in_sync.count() > 1 && matches!(self.role, Role::Leading(_)) {
-            let ends = self.in_sync.ends().filter(|(id, _)| *id != self.id);
-            let ends = ends.map(|(id, end)| format!("n{id}:{end}")).collect::<Vec<_>>();
-            write!(f, "({})", ends.join(" "))?;
-        }
-        let (end, durable, high) = (self.log.end, self.durable_end, self.high_watermark);
-        write!(f, " end={end} durable={durable} hw={high}")?;
-        if self.log.log_start > Offset::ZERO {
-            write!(f, " start={}", self.log.log_start)?;
-        }
-        if self.waiting.len() > 0 {
-            write!(f, " waiting={}", self.waiting.len())?;
-        }
-        match self.state {
-            State::Open => Ok(()),
-            State::Closing => f.write_str(" closing"),
-            State::Halted => f.write_str(" halted"),
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod bytes;
 pub mod checkpoint;
+pub mod cleaned;
 pub mod frame;
 pub mod index;
 pub mod journal;
@@ -49,6 +50,27 @@ pub fn parse_file_name(name: &str) -> Option<(Offset, FileKind)> {
     Some((Offset(base.parse().ok()?), kind))
 }
 
+/// As `file_name`, of a segment that compaction wrote: `00000000000000000042-3.segment`.
+/// Generation 0 is that of the writer.
+pub fn segment_file_name(base: Offset, generation: u32, kind: FileKind) -> String {
+    match generation {
+        0 => file_name(base, kind),
+        _ => format!("{:020}-{generation}.{}", base.0, kind.extension()),
+    }
+}
+
+/// A name of either kind. `None` for a file that is not one of ours.
+pub fn parse_segment_file_name(name: &str) -> Option<(Offset, u32, FileKind)> {
+    if let Some((base, kind)) = parse_file_name(name) {
+        return Some((base, 0, kind));
+    }
+    let (front, extension) = name.split_once('.')?;
+    let (base, generation) = front.split_once('-')?;
+    let generation: u32 = generation.parse().ok()?;
+    let (base, kind) = parse_file_name(&format!("{base}.{extension}"))?;
+    (segment_file_name(base, generation, kind) == name).then_some((base, generation, kind))
+}
+
 /// `<topic id>-<partition>`: a topic's name may be used again, its id never is.
 pub fn directory_name(partition: PartitionId) -> String {
     format!("{}-{}", partition.topic, partition.index)
@@ -82,6 +104,13 @@ mod tests {
         for name in ["42.segment", "00000000000000000042.log", "0000000000000000004x.index", ""] {
             assert_eq!(parse_file_name(name), None, "{name}");
         }
+        for generation in [0, 1, 70] {
+            let name = segment_file_name(Offset(42), generation, FileKind::Index);
+            let parsed = parse_segment_file_name(&name);
+            assert_eq!(parsed, Some((Offset(42), generation, FileKind::Index)));
+        }
+        assert_eq!(parse_segment_file_name("00000000000000000042-0.segment"), None);
+        assert_eq!(parse_segment_file_name("00000000000000000042-03.segment"), None);
         let partition = PartitionId { topic: TopicId([0xab; 16]), index: 7 };
         let name = directory_name(partition);
         assert_eq!(name, "abababab-abab-abab-abab-abababababab-7");

@@ -1,5 +1,8 @@
 //! The recorded stories of the machines: `scripts/<machine>/<story>`.
 
+#[path = "support/contents.rs"]
+#[expect(dead_code, reason = "the random walk looks closer")]
+mod contents;
 #[path = "support/controller.rs"]
 mod controller;
 #[path = "support/cut_log.rs"]

@@ -228,6 +228,8 @@ impl Walk {
                 Effect::Send { .. }
                 | Effect::ReadLog { .. }
                 | Effect::Propose { .. }
+                | Effect::Clean { .. }
+                | Effect::Discard { .. }
                 | Effect::SendQuorum { .. } => {
                     panic!("one replica has nobody to turn to: {effect:?}")
                 }

@@ -322,6 +322,15 @@ settings! {
         orphan_bytes_max: u64 = 1 << 30, within 0, 1 << 50;
         /// How long they are kept.
         orphan_age_max: Duration = 30 * DAY, time_within MINUTE, 3660 * DAY;
+        /// Bytes a second that compaction reads and writes at most
+        /// (`log.cleaner.io.max.bytes.per.second`).
+        clean_bytes_per_second: u64 = 64 << 20, within 1 << 10, 1 << 40;
+        /// How often at most to look whether a log is to be compacted (`log.cleaner.backoff.ms`).
+        clean_check_interval: Duration = Duration::from_secs(15), time_within
+            Duration::from_millis(10), HOUR;
+        /// Memory for the keys of the log that is being compacted
+        /// (`log.cleaner.dedupe.buffer.size`); where they do not fit, it takes several passes.
+        clean_key_bytes_max: usize = 128 << 20, within 1 << 10, 4 << 30;
         /// Bytes a second at which all logs are read through for rot; 0 does without.
         scrub_bytes_per_second: u64 = 2 << 20, within 0, 1 << 40;
         /// The pause before all logs are read through again.

@@ -28,6 +28,7 @@ use self::replay::Replay;
 use self::replies::Replies;
 use crate::catalog::log::LogHandle;
 use crate::catalog::news::News;
+use crate::cleaner::{self, Job, Task};
 use crate::halt::Halt;
 use crate::membership::proposals::{Proposals, Wish};
 use crate::metrics::Metrics;
@@ -93,6 +94,8 @@ pub(crate) struct Surroundings {
     pub(crate) batch_max: usize,
     /// Reads at one time for followers that are far behind.
     pub(crate) catch_up_max: usize,
+    /// Where logs to be compacted go.
+    pub(crate) cleaner: mpsc::Sender<Job>,
 }
 
 pub(crate) struct Driver {
@@ -339,6 +342,10 @@ impl Driver {
                 Effect::ReadLog { partition, to, from, up_to, bytes_max } => {
                     self.read_for(partition, to, from, up_to, bytes_max);
                 }
+                Effect::Clean { partition, clean } => self.clean(partition, Task::Clean(clean)),
+                Effect::Discard { partition, cleaned } => {
+                    self.clean(partition, Task::Discard(cleaned));
+                }
             }
         }
         self.effects = effects;
@@ -374,6 +381,18 @@ impl Driver {
             let (mpsc::error::TrySendError::Full(wanted)
             | mpsc::error::TrySendError::Closed(wanted)) = error;
             self.unread.push(&wanted);
+        }
+    }
+}
+
+impl Driver {
+    /// Beside the loop, one log at a time in the whole node.
+    fn clean(&mut self, partition: PartitionId, task: Task) {
+        let Some(log) = self.logs.get(&partition) else { return };
+        let (log, pass) = (Arc::clone(log), task.pass());
+        let left = self.around.cleaner.try_send(Job { log, task });
+        if let (Err(_), Some(pass)) = (left, pass) {
+            self.unread.push_input(cleaner::failed(partition, pass));
         }
     }
 }

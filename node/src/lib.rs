@@ -12,6 +12,7 @@ pub mod witness;
 pub mod world;
 
 mod catalog;
+mod cleaner;
 mod controller_client;
 mod driver;
 mod halt;

@@ -55,6 +55,12 @@ pub struct Metrics {
     pub bytes_fetched: Counter,
     /// Places in logs that were found to be rotten while nobody asked for them.
     pub rot_found: Counter,
+    /// Passes of compaction that were made, and that could not be made.
+    pub passes_made: Counter,
+    pub passes_failed: Counter,
+    /// Bytes of the segments that went into passes, and of what came out.
+    pub bytes_cleaned: Counter,
+    pub bytes_left_by_cleaning: Counter,
     /// Steps of the shards' machines.
     pub shard_steps: Counter,
     /// Times that a shard took its inputs; steps divided by these is the usual batch.

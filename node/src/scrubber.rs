@@ -82,7 +82,8 @@ impl Scrubber {
                     continue;
                 }
                 // Its start was raised, or it was cut or removed: the next time it is looked at.
-                Err(ReadError::OutOfRange { .. } | ReadError::Removed | ReadError::Cut) => return,
+                Err(ReadError::OutOfRange { .. } | ReadError::Removed) => return,
+                Err(ReadError::Cut | ReadError::Replaced) => return,
                 Err(error) => return tracing::warn!(%error, "a log cannot be read through"),
             };
             let Some(last) = batches.last() else { return };

@@ -6,6 +6,7 @@
 //! before them used again. Recovery reads the segments up to where they are whole and does again
 //! what the journal has beyond. Machines decide what happens to a log; this module obeys.
 
+pub mod clean;
 pub mod config;
 pub mod directory;
 pub mod error;

@@ -2,6 +2,8 @@
 
 #[path = "node/clocks.rs"]
 mod clocks;
+#[path = "node/compaction.rs"]
+mod compaction;
 #[path = "node/connections.rs"]
 mod connections;
 #[path = "node/house.rs"]

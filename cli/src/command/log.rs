@@ -15,8 +15,11 @@ use quorate_core::batch::Header;
 use quorate_core::id::{Offset, PartitionId, TopicId};
 use quorate_core::metadata::record::Record;
 use quorate_core::segment::checkpoint::Marks;
+use quorate_core::segment::cleaned::{CLEANED_FILE, Cleaned};
 use quorate_core::segment::frame::{Frame, FrameHeader};
-use quorate_core::segment::{FileKind, directory_name, parse_directory_name, parse_file_name};
+use quorate_core::segment::{
+    FileKind, directory_name, parse_directory_name, parse_file_name, parse_segment_file_name,
+};
 use quorate_net::client::records_of;
 use serde::Serialize;
 
@@ -153,8 +156,8 @@ fn place_of(file: &Path) -> Result<Place, Failure> {
         return Ok(place);
     }
     let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
-    let parsed = name(file).as_deref().and_then(parse_file_name);
-    let Some((base, FileKind::Segment)) = parsed else {
+    let parsed = name(file).as_deref().and_then(parse_segment_file_name);
+    let Some((base, _, FileKind::Segment)) = parsed else {
         let failure = Failure::usage(format!("{} is no segment", file.display()));
         return Err(failure.hint("segments are DATA/logs/TOPIC-PARTITION/OFFSET.segment"));
     };
@@ -439,9 +442,17 @@ fn verify_log(
         found: None,
     };
     let mut due: Option<Offset> = None;
+    let cleaned = read_cleaned(log)?;
     for path in sorted(log)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let Some((base, FileKind::Segment)) = parse_file_name(&name) else { continue };
+        let Some((base, generation, FileKind::Segment)) = parse_segment_file_name(&name) else {
+            continue;
+        };
+        let counts = cleaned.as_ref().map_or(Some(0), |cleaned| cleaned.generation(base));
+        if counts != Some(generation) {
+            // Compaction has replaced it, or did not get to it: a start removes it.
+            continue;
+        }
         verified.segments += 1;
         let durable = match mark {
             Some((segment, bytes)) if segment == base => bytes,
@@ -466,5 +477,20 @@ fn verify_log(
             verified.found.get_or_insert_with(|| format!("{name}: {}", ending.sentence()));
         }
     }
+    // Each copy is compacted by itself: they are equal only beyond.
+    let until = cleaned.map_or(Offset::ZERO, |cleaned| cleaned.until);
+    batches.retain(|(base, ..)| *base >= until);
     Ok((verified, batches))
+}
+
+/// What compaction has made of a log; `None` if it never did.
+fn read_cleaned(log: &Path) -> Result<Option<Cleaned>, Failure> {
+    let path = log.join(CLEANED_FILE);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => Bytes::from(bytes),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(cannot_read(&path)(error)),
+    };
+    let cleaned = Cleaned::decode(&bytes);
+    cleaned.map(Some).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }

@@ -262,6 +262,22 @@ impl Header {
         self.put(LAST_OFFSET_DELTA, (count - 1).max(0).to_be_bytes());
     }
 
+    /// Records that compaction left; the offsets stay.
+    pub(super) fn set_count(&mut self, count: i32) {
+        self.put(COUNT, count.to_be_bytes());
+    }
+
+    pub(super) fn set_last_offset_delta(&mut self, delta: i32) {
+        self.put(LAST_OFFSET_DELTA, delta.to_be_bytes());
+    }
+
+    /// Sets the base timestamp, and says whether that is a delete horizon.
+    pub(super) fn set_delete_horizon(&mut self, is_one: bool, base: Timestamp) {
+        let bit = if is_one { DELETE_HORIZON_BIT } else { 0 };
+        self.set_attributes((self.attributes() & !DELETE_HORIZON_BIT) | bit);
+        self.set_base_timestamp(base);
+    }
+
     fn set_attributes(&mut self, attributes: i16) {
         self.put(ATTRIBUTES, attributes.to_be_bytes());
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 pub use self::table::{Kind, Setting, TOPIC_SETTINGS, setting};
 use crate::batch::{Codec, Rules};
 use crate::id::NodeId;
+use crate::partition::cleaning::SHARE_WHOLE;
 use crate::partition::interface::{Assignment, Flush, PartitionConfig, Racks};
 use crate::time::Timestamp;
 
@@ -147,6 +148,28 @@ impl TopicConfigs {
         u64::try_from(self.number(name)).ok()
     }
 
+    /// A decimal from 0 to 1, in millionths; digits beyond are cut off.
+    fn share(&self, name: &str) -> u64 {
+        let value = self.value(name);
+        let (whole, rest) = value.split_once('.').unwrap_or((value, ""));
+        let digits = rest.bytes().chain(std::iter::repeat(b'0')).take(6);
+        let part = digits.fold(0, |part, digit| part * 10 + u64::from(digit.saturating_sub(b'0')));
+        whole.parse::<u64>().unwrap_or(0) * SHARE_WHOLE + part
+    }
+
+    /// `max.compaction.lag.ms`: Kafka's largest number is no bound.
+    fn compaction_lag_max(&self) -> Option<Duration> {
+        let millis = self.bounded("max.compaction.lag.ms").filter(|&lag| lag < i64::MAX as u64);
+        millis.map(Duration::from_millis)
+    }
+
+    /// `segment.ms`, and where compaction must not take longer, that.
+    fn segment_time_max(&self) -> Duration {
+        let time = Duration::from_millis(self.bounded("segment.ms").unwrap_or(u64::MAX));
+        let lag = self.compaction_lag_max().filter(|_| self.has("cleanup.policy", "compact"));
+        lag.map_or(time, |lag| lag.min(time))
+    }
+
     fn has(&self, name: &str, item: &str) -> bool {
         list_items(self.value(name)).any(|other| other == item)
     }
@@ -196,8 +219,14 @@ impl TopicConfigs {
             retention_bytes: self.bounded("retention.bytes"),
             delete: self.has("cleanup.policy", "delete"),
             compact: self.has("cleanup.policy", "compact"),
+            cleanable_share: self.share("min.cleanable.dirty.ratio"),
+            compaction_lag_min: Duration::from_millis(
+                self.bounded("min.compaction.lag.ms").unwrap_or(0),
+            ),
+            compaction_lag_max: self.compaction_lag_max(),
+            tombstone_time: Duration::from_millis(self.bounded("delete.retention.ms").unwrap_or(0)),
             segment_bytes_max: self.bounded("segment.bytes").unwrap_or(u64::MAX),
-            segment_time_max: Duration::from_millis(self.bounded("segment.ms").unwrap_or(u64::MAX)),
+            segment_time_max: self.segment_time_max(),
             log_append_time: self.value("message.timestamp.type") == "LogAppendTime",
             flush: self.flush(),
             in_sync_min: u16::try_from(self.min_insync_replicas(replicas)).unwrap_or(u16::MAX),
@@ -333,6 +362,30 @@ mod tests {
             assert!(set(&mut configs, name, bad).is_err(), "{name}={bad}");
             assert_eq!(configs.value(name), good);
         }
+    }
+
+    #[test]
+    fn shares_are_millionths() {
+        let mut configs = TopicConfigs::default();
+        for (text, millionths) in [
+            ("0", 0),
+            ("0.5", 500_000),
+            (".25", 250_000),
+            ("1.0", 1_000_000),
+            ("0.1234567", 123_456),
+        ] {
+            set(&mut configs, "min.cleanable.dirty.ratio", text).unwrap();
+            let config = configs.partition_config(&Assignment::default(), |_| None);
+            assert_eq!(config.cleanable_share, millionths, "{text}");
+        }
+        set(&mut configs, "max.compaction.lag.ms", "5000").unwrap();
+        let times = |configs: &TopicConfigs| {
+            let config = configs.partition_config(&Assignment::default(), |_| None);
+            (config.compaction_lag_max.is_some(), config.segment_time_max.as_millis())
+        };
+        assert_eq!(times(&configs), (true, 604_800_000));
+        set(&mut configs, "cleanup.policy", "compact").unwrap();
+        assert_eq!(times(&configs), (true, 5_000));
     }
 
     #[test]

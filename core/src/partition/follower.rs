@@ -2,6 +2,7 @@
 //! leader sends, and say what is written.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::divergence::{Parting, parting};
 use super::interface::{
@@ -224,6 +225,8 @@ impl Replica {
         }
         recovered.check();
         self.cutting = None;
+        self.forget_pass();
+        self.plan_cleaning(now, Duration::ZERO);
         let done = self.writes.partition_point(|in_flight| in_flight.write <= write);
         for done in self.writes.drain(..done).collect::<Vec<_>>() {
             self.answer_written(done, effects);
@@ -335,10 +338,13 @@ impl Replica {
         if mutant!("replicas-stamp-own-offsets") {
             batch.stamp(end, batch.header().leader_epoch());
         }
-        let header = batch.header();
-        if header.next_offset() <= end {
+        if batch.header().next_offset() <= end {
             return true;
         }
+        // The leader has compacted what stands here batch by batch.
+        let part = batch.narrowed(end, Offset(i64::MAX));
+        let batch = part.expect("a filler that reaches beyond the end has a part there");
+        let header = batch.header();
         let epoch = header.leader_epoch();
         let is_in_order =
             epoch <= self.leader_epoch() && Some(epoch) >= self.log.leader_epochs.latest();

@@ -12,10 +12,12 @@ pub use super::racks::Racks;
 use super::recovered::Recovered;
 use super::retention::WallClock;
 use crate::batch::{Batch, Levels};
+use crate::compaction::Rules;
 use crate::id::{
     LeaderEpoch, NodeEpoch, NodeId, Offset, PartitionEpoch, ProducerEpoch, ProducerId, RequestId,
     WriteId,
 };
+use crate::segment::cleaned::Cleaned;
 use crate::time::{Instant, Timestamp};
 
 /// The controller's word on who leads and who replicates.
@@ -51,6 +53,15 @@ pub struct PartitionConfig {
     pub delete: bool,
     /// Whether `cleanup.policy` has `compact`: records without a key are refused.
     pub compact: bool,
+    /// `min.cleanable.dirty.ratio` in millionths (`cleaning::SHARE_WHOLE`).
+    pub cleanable_share: u64,
+    /// `min.compaction.lag.ms`: how long a record at least stays uncompacted.
+    pub compaction_lag_min: Duration,
+    /// `max.compaction.lag.ms`: how long at most, counted from the youngest record of its segment;
+    /// `None` is no bound.
+    pub compaction_lag_max: Option<Duration>,
+    /// `delete.retention.ms`: how long a tombstone stays after it was compacted first.
+    pub tombstone_time: Duration,
     /// `segment.bytes`: a segment is closed before a batch would make it larger.
     pub segment_bytes_max: u64,
     /// `segment.ms`: a segment whose first append is older is closed at the next append.
@@ -73,6 +84,10 @@ impl Default for PartitionConfig {
             retention_bytes: None,
             delete: true,
             compact: false,
+            cleanable_share: 500_000,
+            compaction_lag_min: Duration::ZERO,
+            compaction_lag_max: None,
+            tombstone_time: Duration::from_secs(24 * 3600),
             segment_bytes_max: 1 << 30,
             segment_time_max: Duration::from_secs(7 * 24 * 3600),
             log_append_time: false,
@@ -98,6 +113,8 @@ pub struct Limits {
     pub producer_check_interval: Duration,
     /// `log.retention.check.interval.ms`: how often at most to look for old segments.
     pub retention_check_interval: Duration,
+    /// `log.cleaner.backoff.ms`: how often at most to look whether compaction is due.
+    pub compaction_check_interval: Duration,
     /// Readers and producers that wait for an answer.
     pub waiting_max: usize,
     /// Bytes of frames after which the state is written down again (`LogOp::Checkpoint`), or eight
@@ -161,6 +178,7 @@ impl Limits {
     pub fn check(&self) {
         assert!(!self.retention_check_interval.is_zero(), "{self:?}");
         assert!(!self.producer_check_interval.is_zero(), "{self:?}");
+        assert!(!self.compaction_check_interval.is_zero(), "{self:?}");
         assert!(self.producer_expiration_short <= self.producer_expiration, "{self:?}");
         assert!(self.producers_max > 0 && self.waiting_max > 0, "{self:?}");
         let replication = &self.replication;
@@ -178,6 +196,7 @@ impl Default for Limits {
             producer_expiration_short: Duration::from_secs(15 * 60),
             producer_check_interval: Duration::from_secs(600),
             retention_check_interval: Duration::from_secs(300),
+            compaction_check_interval: Duration::from_secs(15),
             waiting_max: 100_000,
             snapshot_bytes_min: 1 << 20,
             clock_jump_min: Duration::from_secs(60),
@@ -294,6 +313,11 @@ pub enum Input {
         write: WriteId,
         recovered: Box<Recovered>,
     },
+    /// What became of `Effect::Clean`: always, unless the replica is gone.
+    Cleaned {
+        pass: u64,
+        result: Result<Box<Cleaned>, CleanProblem>,
+    },
     /// The controller did not change the in-sync set as was proposed for `partition_epoch`.
     ProposalRefused {
         partition_epoch: PartitionEpoch,
@@ -322,6 +346,7 @@ impl Input {
             | Self::Unfenced { .. }
             | Self::LogRead { .. }
             | Self::Truncated { .. }
+            | Self::Cleaned { .. }
             | Self::ProposalRefused { .. }
             | Self::Tick => None,
         }
@@ -366,6 +391,11 @@ pub enum Effect {
     /// `up_to`, `bytes_max` of them but one at least, for the follower `to`. Answered by
     /// `LogRead`, always; behind everything that hastens.
     ReadLog { to: NodeId, from: Offset, up_to: Offset, bytes_max: usize },
+    /// Compact the log beside everything else, and change nothing: answered by `Cleaned`, whose
+    /// segments are synced, and count only once `LogOp::Replace` says so.
+    Clean(Clean),
+    /// The result of a pass is not wanted: its segments may go.
+    Discard(Box<Cleaned>),
     /// Ask the controller to change the in-sync set. Answered by a newer `Assigned` or by
     /// `ProposalRefused`; proposed again if neither comes.
     Propose(InSyncChange),
@@ -390,9 +420,33 @@ pub enum LogOp {
     /// finds them (set aside, sync, cut; the same again after a crash in between changes nothing).
     /// Snapshots of what is cut go too. Answered by `Truncated` with the rebuilt state.
     TruncateTo { offset: Offset, reason: Parted },
+    /// These segments take the place of all below `until`. Durable before the write completes;
+    /// readers of a replaced segment go on with it.
+    Replace(Box<Cleaned>),
     /// Everything goes, files and snapshots; the log is empty and both starts and ends at
     /// `offset`. What parted from the leader's log was cut off before. Answered by `Truncated`.
     ResetTo { offset: Offset },
+}
+
+/// One pass of compaction over all segments below `until`, which are closed and committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clean {
+    /// Tells it from others of this replica.
+    pub pass: u64,
+    /// Below it the log is compacted already: keys are gathered from here on, as far as memory
+    /// reaches.
+    pub dirty: Offset,
+    pub until: Offset,
+    /// `segment.bytes`: small segments become one, up to this.
+    pub segment_bytes_max: u64,
+    pub rules: Rules,
+}
+
+/// Why a pass did not come about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CleanProblem {
+    /// A segment could not be read, or a new one not be written. Nothing is changed.
+    Failed,
 }
 
 /// Why a log's end is cut off: another leader's log parts from it there.

@@ -13,6 +13,7 @@ use crate::codec;
 use crate::id::Offset;
 use crate::mutant;
 use crate::segment::checkpoint::{self, EnvelopeError};
+use crate::segment::cleaned::Cleaned;
 use crate::time::Timestamp;
 
 /// A log without its records. Rebuilt = newest snapshot, then `roll` and `apply` for what the
@@ -32,6 +33,18 @@ pub struct Recovered {
     pub segments: Vec<SegmentInfo>,
     pub leader_epochs: LeaderEpochs,
     pub producers: Producers,
+    /// Not in the snapshot: the file `segment::cleaned` has it.
+    #[serde(skip)]
+    pub cleaned: CleanedPart,
+}
+
+/// How far the log is compacted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CleanedPart {
+    /// Of two records with one key below it, only the last one is there.
+    pub to: Offset,
+    /// When the first tombstone below may go.
+    pub tombstones_due: Option<Timestamp>,
 }
 
 /// One stretch of the log: a file of its own.
@@ -65,6 +78,7 @@ impl Default for Recovered {
             segments: Vec::new(),
             leader_epochs: LeaderEpochs::default(),
             producers: Producers::default(),
+            cleaned: CleanedPart::default(),
         }
     }
 }
@@ -139,6 +153,19 @@ impl Recovered {
         if mutant!("state-dies-with-log") {
             self.producers.forget_below(self.log_start);
         }
+        self.drop_segments();
+    }
+
+    /// A pass of compaction has put others in the place of the segments below `cleaned.until`.
+    /// In any order with `delete_before`, and as often as one likes.
+    pub fn replace(&mut self, cleaned: &Cleaned) {
+        let listed = cleaned.segments.iter().map(|segment| segment.info);
+        let listed = listed.filter(|info| info.base < cleaned.until);
+        let stay = self.segments.iter().copied().filter(|info| info.base >= cleaned.until);
+        self.segments = listed.chain(stay).collect();
+        // zoo I9: a pass that moves nothing on is made again and again.
+        let to = if mutant!("cleaner-livelock-on-gap") { self.cleaned.to } else { cleaned.to };
+        self.cleaned = CleanedPart { to, tombstones_due: cleaned.tombstones_due };
         self.drop_segments();
     }
 

@@ -7,9 +7,10 @@ use crate::id::{NodeEpoch, NodeId, Offset, PartitionId, RequestId, WriteId};
 use crate::metadata::Record;
 use crate::partition::Recovered;
 use crate::partition::interface::{
-    Assignment, Flush, HaltReason, InSyncChange, LogOp, Message, PartitionConfig, ReadView,
+    Assignment, Clean, Flush, HaltReason, InSyncChange, LogOp, Message, PartitionConfig, ReadView,
 };
 use crate::quorum::interface::ClusterId;
+use crate::segment::cleaned::Cleaned;
 use crate::{controller, group, partition, quorum};
 
 /// Request ids from here on are the shard's own; those of drivers stay below.
@@ -141,6 +142,11 @@ pub enum Effect {
     /// Read the partition's log for the follower `to`, as
     /// `partition::interface::Effect::ReadLog` says; answered by its `LogRead`.
     ReadLog { partition: PartitionId, to: NodeId, from: Offset, up_to: Offset, bytes_max: usize },
+    /// Compact the partition's log, as `partition::interface::Effect::Clean` says; answered by its
+    /// `Cleaned`.
+    Clean { partition: PartitionId, clean: Clean },
+    /// What a pass over the partition's log has made is not wanted.
+    Discard { partition: PartitionId, cleaned: Box<Cleaned> },
     /// Ask the controller to change the partition's in-sync set.
     Propose { partition: PartitionId, change: InSyncChange },
 }

@@ -111,6 +111,8 @@ impl Shard {
                 Effect::ReadLog { partition, to, from, up_to, bytes_max }
             }
             Asked::Propose(change) => Effect::Propose { partition, change },
+            Asked::Clean(clean) => Effect::Clean { partition, clean },
+            Asked::Discard(cleaned) => Effect::Discard { partition, cleaned },
             Asked::Reply { request, outcome } if request.0 < INTERNAL_REQUESTS => {
                 Effect::Reply { request, outcome: Outcome::Partition(outcome) }
             }

@@ -195,6 +195,7 @@ impl Cluster {
                 node.reads.push((to, from, up_to, bytes_max));
             }
             Effect::Propose(change) => self.proposals.push((id, change)),
+            Effect::Clean(_) | Effect::Discard(_) => panic!("no topic is compacted here"),
             Effect::Reply { request, outcome } => {
                 if let Some(asked) = self.asked.remove(&request) {
                     self.answers.push((request, asked, outcome));

@@ -75,6 +75,7 @@ impl CutLog {
             LogOp::Roll { base, .. } => self.parts.push(Part::Roll(base)),
             LogOp::DeleteBefore { offset } => self.start = self.start.max(offset),
             LogOp::Checkpoint { .. } => {}
+            LogOp::Replace(_) => panic!("no topic is compacted here"),
             LogOp::TruncateTo { offset, .. } => {
                 let stays = |part: &Part| match part {
                     Part::Batch(batch, _) => batch.header().next_offset() <= offset,

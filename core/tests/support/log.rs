@@ -77,7 +77,9 @@ fn newest_snapshot(before: &Recovered, done: &[LogOp]) -> Recovered {
     for op in done {
         match op {
             LogOp::Roll { snapshot, .. } | LogOp::Checkpoint { snapshot } => {
+                let cleaned = state.cleaned;
                 state = Recovered::from_snapshot(snapshot).expect("a snapshot can be read");
+                state.cleaned = cleaned;
             }
             op => fold(&mut state, op),
         }
@@ -94,6 +96,7 @@ fn fold(state: &mut Recovered, op: &LogOp) {
         LogOp::Roll { base, .. } => state.roll(*base).expect("segments follow one another"),
         LogOp::DeleteBefore { offset } => state.delete_before(*offset),
         LogOp::Checkpoint { .. } => {}
+        LogOp::Replace(cleaned) => state.replace(cleaned),
         LogOp::TruncateTo { .. } | LogOp::ResetTo { .. } => panic!("no fold undoes itself: {op:?}"),
     }
 }

@@ -9,13 +9,14 @@ use quorate_core::id::{
 };
 use quorate_core::machine::Machine;
 use quorate_core::partition::interface::{
-    Acks, Assignment, Effect, Flush, Input, Isolation, Limits, LogOp, Outcome, PartitionConfig,
-    Produce, ReadView, Refusal, Wait,
+    Acks, Assignment, Clean, CleanProblem, Effect, Flush, Input, Isolation, Limits, LogOp, Outcome,
+    PartitionConfig, Produce, ReadView, Refusal, Wait,
 };
 use quorate_core::partition::retention::WallClock;
 use quorate_core::partition::{Recovered, Replica};
 use quorate_core::time::{Instant, Now, Timestamp};
 
+use super::contents::{Contents, show};
 use super::log::{Log, agrees};
 use super::script::{Command, Stage, millis};
 
@@ -27,6 +28,10 @@ pub(crate) struct PartitionStage {
     now: Now,
     replica: Option<Replica>,
     log: Log,
+    /// What stands in the log, written or not.
+    contents: Contents,
+    /// The pass that was asked for last.
+    clean: Option<Clean>,
     config: PartitionConfig,
     limits: Limits,
     assignment: Assignment,
@@ -43,6 +48,8 @@ impl PartitionStage {
             now: Now { monotonic: Instant::ZERO, wall: Timestamp(WALL_START) },
             replica: None,
             log: Log::new(Recovered::default()),
+            contents: Contents::default(),
+            clean: None,
             config: PartitionConfig::default(),
             limits: Limits::default(),
             assignment: assignment(1, Some(1)),
@@ -77,8 +84,13 @@ impl PartitionStage {
         let mut out = String::new();
         for effect in effects {
             self.show(&effect, &mut out);
-            if let Effect::Write { write, op, .. } = effect {
-                self.log.write(write, op);
+            match effect {
+                Effect::Write { write, op, .. } => {
+                    self.contents.apply(&op);
+                    self.log.write(write, op);
+                }
+                Effect::Clean(clean) => self.clean = Some(clean),
+                _ => {}
             }
         }
         // What is in the log is what the replica thinks it is.
@@ -105,6 +117,12 @@ impl PartitionStage {
                 if same == before { Ok(()) } else { writeln!(out, "{}", show_view(view)) }
             }
             Effect::Halt { reason } => writeln!(out, "halt {reason:?}"),
+            Effect::Clean(clean) => {
+                let Clean { pass, dirty, until, rules, .. } = clean;
+                let believed = if rules.now.is_some() { "" } else { " no-clock" };
+                writeln!(out, "clean pass={pass} dirty={dirty} until={until}{believed}")
+            }
+            Effect::Discard(cleaned) => writeln!(out, "discard until={}", cleaned.until),
             other => panic!("one replica has nobody to turn to: {other:?}"),
         };
     }
@@ -179,6 +197,44 @@ impl PartitionStage {
         }
     }
 
+    /// The pass that was asked for ends.
+    fn cleaned(&mut self, command: &Command<'_>) -> String {
+        let Some(clean) = self.clean.take() else { return "no pass is under way\n".to_owned() };
+        let pass = clean.pass;
+        if command.words().next() == Some("fails") {
+            return self.step(Input::Cleaned { pass, result: Err(CleanProblem::Failed) });
+        }
+        let (cleaned, counts) =
+            self.contents.clean(&clean, command.read("memory").unwrap_or(1 << 20));
+        let mut out = format!(
+            "{} to {} records, {} to {} segments, up to {}\n",
+            counts.records_before,
+            counts.records_after,
+            counts.segments_before,
+            counts.segments_after,
+            cleaned.to
+        );
+        out.push_str(&self.step(Input::Cleaned { pass, result: Ok(Box::new(cleaned)) }));
+        out
+    }
+
+    fn show_contents(&self) -> String {
+        let mut out = String::new();
+        for batch in self.contents.batches() {
+            let header = batch.header();
+            let _ = write!(out, "{}..{}", header.base_offset(), header.next_offset());
+            if header.producer_id().is_some() {
+                let (id, epoch) = (header.producer_id(), header.producer_epoch());
+                let _ = write!(out, " p{id}@{epoch}#{}", header.base_sequence());
+            }
+            if let Some(horizon) = batch.delete_horizon() {
+                let _ = write!(out, " horizon=+{}s", (horizon.0 - WALL_START) / 1000);
+            }
+            let _ = writeln!(out, " {}", show(batch).join(" "));
+        }
+        out
+    }
+
     /// The process dies; what was not written is lost.
     fn crash(&mut self) -> String {
         let rebuilt = self.log.recover();
@@ -208,6 +264,10 @@ impl PartitionStage {
                 "retention_time" => self.config.retention_time = millis(value),
                 "retention_bytes" => self.config.retention_bytes = Some(number()),
                 "in_sync_min" => self.config.in_sync_min = value.parse().expect("in_sync_min"),
+                "cleanable" => self.config.cleanable_share = number(),
+                "lag_min" => self.config.compaction_lag_min = duration(value),
+                "lag_max" => self.config.compaction_lag_max = Some(duration(value)),
+                "tombstone_time" => self.config.tombstone_time = duration(value),
                 "policy" => {
                     self.config.delete = value.contains("delete");
                     self.config.compact = value.contains("compact");
@@ -280,6 +340,8 @@ impl Stage for PartitionStage {
                 self.now.wall.0 += millis(command.words().next().expect("a time"));
                 String::new()
             }
+            "cleaned" => self.cleaned(command),
+            "contents" => self.show_contents(),
             "crash" => self.crash(),
             "restart" => self.restart(command),
             "status" => format!("{}\n", self.replica()),
@@ -321,6 +383,15 @@ pub(crate) fn batch(command: &Command<'_>, wall: Timestamp) -> Batch {
         Some(relative) => Timestamp(wall.0 + millis(relative.trim_start_matches('+'))),
     };
     let value = vec![b'x'; command.read("bytes").unwrap_or(10)];
+    if let Some(keys) = command.value("keys") {
+        // `a:1,b:2,c:` are two values and a tombstone.
+        for item in keys.split(',') {
+            let (key, value) = item.split_once(':').unwrap_or((item, "x"));
+            let value = (!value.is_empty()).then_some(value.as_bytes());
+            builder.append(timestamp, Some(key.as_bytes()), value, []);
+        }
+        return builder.build();
+    }
     for _ in 0..command.read("count").unwrap_or(1) {
         builder.append(timestamp, None, Some(&value), []);
     }
@@ -346,6 +417,10 @@ pub(crate) fn show_op(write: WriteId, op: &LogOp) -> String {
         LogOp::Roll { base, .. } => format!("roll w{write} base={base}"),
         LogOp::DeleteBefore { offset } => format!("delete-before w{write} {offset}"),
         LogOp::Checkpoint { .. } => format!("checkpoint w{write}"),
+        LogOp::Replace(cleaned) => {
+            let made = cleaned.segments.len();
+            format!("replace w{write} until={} by {made} to={}", cleaned.until, cleaned.to)
+        }
         LogOp::TruncateTo { offset, .. } => format!("truncate-to w{write} {offset}"),
         LogOp::ResetTo { offset } => format!("reset-to w{write} {offset}"),
     }

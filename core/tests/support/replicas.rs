@@ -122,6 +122,7 @@ impl ReplicasStage {
                     let members = members.collect::<Vec<_>>().join(" ");
                     writeln!(out, "n{id} propose for p{} {members}", change.partition_epoch)
                 }
+                Effect::Clean(_) | Effect::Discard(_) => panic!("no topic is compacted here"),
             };
         }
         if node.log.in_flight() == 0 {

@@ -212,6 +212,7 @@ impl Twin {
                 self.starts.push((write, *offset));
             }
             LogOp::Checkpoint { .. } => {}
+            LogOp::Replace(_) => panic!("nobody made a pass"),
             LogOp::TruncateTo { .. } | LogOp::ResetTo { .. } => {
                 panic!("one replica has nobody to part from: {op:?}")
             }

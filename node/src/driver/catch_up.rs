@@ -78,8 +78,11 @@ fn answer(
     to: NodeId,
     from: Offset,
     up_to: Offset,
-    mut entries: Vec<(Batch, Levels)>,
+    entries: Vec<(Batch, Levels)>,
 ) -> Input {
+    // What stands for compacted records may reach further here than what the leader still has.
+    let part = |(batch, levels): (Batch, Levels)| Some((batch.narrowed(from, up_to)?, levels));
+    let mut entries: Vec<_> = entries.into_iter().filter_map(part).collect();
     entries.retain(|(batch, _)| batch.header().next_offset() <= up_to);
     let input = partition::interface::Input::LogRead { to, from, entries };
     Input::Partition { partition: log.partition, input }
@@ -93,6 +96,11 @@ impl Unread {
     pub(super) fn push(&mut self, wanted: &Wanted) {
         let Wanted { log, to, from, up_to, .. } = wanted;
         self.0.push_back(answer(log, *to, *from, *up_to, Vec::new()));
+    }
+
+    /// Any other answer that there was no room to ask for.
+    pub(super) fn push_input(&mut self, input: Input) {
+        self.0.push_back(input);
     }
 
     pub(super) fn pop(&mut self) -> Option<Input> {

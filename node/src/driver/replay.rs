@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorate_core::mutant;
 use quorate_core::partition::interface::ReadView;
 use quorate_net::clock::Clock;
 
@@ -71,6 +72,11 @@ impl Replay {
                 Err(_) if !self.still_leads() => return Ok(()),
                 Err(error) => return Err(Failed::Read(error)),
             };
+            let mut batches = batches;
+            // zoo G12: where compaction left nothing, there is nothing to go on from.
+            if mutant!("load-loops-on-gap") {
+                batches.retain(|batch| !batch.is_empty());
+            }
             let Some(last) = batches.last() else {
                 if !self.still_leads() {
                     return Ok(());

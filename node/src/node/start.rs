@@ -19,6 +19,7 @@ use super::{Node, NodeError, RunningNode};
 use crate::catalog::Catalog;
 use crate::catalog::keeper::Keeper;
 use crate::catalog::news::News;
+use crate::cleaner::{self, Cleaner, Job};
 use crate::config::{NodeConfig, split_address};
 use crate::controller_client::ControllerClient;
 use crate::driver::ask::ShardClient;
@@ -66,7 +67,9 @@ pub(super) async fn start(
     let door = join::door(&config, &world).await?;
     let (told, wishes) = Told::new();
     let wall_clock = timekeeper::at_start(&config.clock, report.believed, world.clock.now());
-    let machinery = Machinery { config: &config, world: &world, storage: &storage, lanes: &lanes };
+    let (cleaner, jobs) = cleaner::channel();
+    let (storage, lanes) = (&storage, &*lanes);
+    let machinery = Machinery { config: &config, world: &world, storage, lanes, cleaner };
     let shards = machinery.shards(&mut rng, wall_clock, witness.clone(), &told);
     let node = machinery.node(report.identity.directory, address, shards, &told, rng.u64());
     let Told { news, halt, .. } = told;
@@ -88,6 +91,7 @@ pub(super) async fn start(
     tokio::spawn(keeper(node, Arc::clone(&news), &started.halt, witness).run());
     tokio::spawn(timekeeper(node, wall_clock, &started.halt).run());
     tokio::spawn(Scrubber::new(node).run());
+    tokio::spawn(Cleaner::new(node, rng.bytes()).run(jobs));
     tokio::select! {
         biased;
         reason = started.halt.halted() => return Err(NodeError::Halted(reason)),
@@ -165,6 +169,7 @@ struct Machinery<'a> {
     world: &'a World,
     storage: &'a Arc<Storage>,
     lanes: &'a Lanes,
+    cleaner: mpsc::Sender<Job>,
 }
 
 /// Who is told of what the shards do.
@@ -260,6 +265,7 @@ impl Machinery<'_> {
                 metrics: Arc::clone(&told.metrics),
                 batch_max: self.config.node.shard_batch_max,
                 catch_up_max: self.config.peer.catch_up_max,
+                cleaner: self.cleaner.clone(),
             };
             driver::start(shard, around, self.config.node.shard_inbox_max)
         };
@@ -272,6 +278,7 @@ fn limits(config: &NodeConfig, wall_clock: WallClock) -> Limits {
     Limits {
         partition: partition::interface::Limits {
             wall_clock,
+            compaction_check_interval: config.storage.clean_check_interval,
             replication: partition::interface::ReplicationLimits {
                 lag_time_max: config.peer.lag_time_max,
                 ..partition::interface::ReplicationLimits::default()

@@ -15,13 +15,14 @@ use quorate_core::id::{Offset, WriteId};
 use quorate_core::partition::Recovered;
 use quorate_core::partition::interface::LogOp;
 use quorate_core::segment::checkpoint::{Cut, Mark, Marks};
-use quorate_core::segment::{FileKind, directory_name, file_name, parse_file_name};
+use quorate_core::segment::cleaned::{CLEANED_FILE, Cleaned};
+use quorate_core::segment::{FileKind, directory_name, parse_segment_file_name};
 use quorate_core::{mutant, reached};
 
 use super::log::{Log, Place};
 use super::reader::LogReader;
 use super::recovery::load;
-use super::writer::{Unsynced, sync_all};
+use super::writer::{Unsynced, sync_all, write_side};
 use super::{LOGS, Shared, directory, orphans};
 use crate::disk::{Disk, Open};
 
@@ -135,8 +136,8 @@ async fn prepare(shared: &Arc<Shared>, job: &CutJob) -> io::Result<Mark> {
     let files: Vec<_> = files.map(|(_, file)| Arc::clone(file)).collect();
     sync_all(&*shared.disk, &files, &BTreeSet::new()).await?;
     let stays = |path: &Path| {
-        let name = path.file_name().and_then(|name| parse_file_name(name.to_str()?));
-        name.is_some_and(|(base, kind)| stays(base, kind))
+        let name = path.file_name().and_then(|name| parse_segment_file_name(name.to_str()?));
+        name.is_some_and(|(base, _, kind)| stays(base, kind))
     };
     job.unsynced.sides.write_those(&*shared.disk, stays).await?;
     sync_all(&*shared.disk, &[], &job.unsynced.directories).await?;
@@ -176,25 +177,41 @@ async fn carry_out(disk: &dyn Disk, log: &Path, mark: &Mark) -> io::Result<()> {
         names => names?,
     };
     // Once more even if all are gone: who removed them may not have come to it.
-    let mut is_there = false;
     for name in &names {
-        let Some((base, kind)) = name.to_str().and_then(parse_file_name) else { continue };
+        let Some((base, _, kind)) = name.to_str().and_then(parse_segment_file_name) else {
+            continue;
+        };
+        let path = log.join(name);
         if goes(mark, base, kind) {
-            disk.remove(&log.join(name)).await?;
-        } else {
-            is_there |= base == mark.segment && kind == FileKind::Segment;
+            disk.remove(&path).await?;
+        } else if base == mark.segment && kind == FileKind::Segment {
+            let file = disk.open(&path, Open::Write).await?;
+            if file.len() > mark.segment_bytes {
+                file.set_len(mark.segment_bytes).await?;
+            }
+            file.sync().await?;
         }
     }
-    if is_there {
-        let path = log.join(file_name(mark.segment, FileKind::Segment));
-        let file = disk.open(&path, Open::Write).await?;
-        if file.len() > mark.segment_bytes {
-            file.set_len(mark.segment_bytes).await?;
-        }
-        file.sync().await?;
-    }
+    cut_cleaned(disk, log, mark).await?;
     reached!("cut-not-synced");
     disk.sync_directory(log).await
+}
+
+/// What compaction left of the log is told as far as it stays.
+async fn cut_cleaned(disk: &dyn Disk, log: &Path, mark: &Mark) -> io::Result<()> {
+    let path = log.join(CLEANED_FILE);
+    let Some(bytes) = directory::read(disk, &path).await? else { return Ok(()) };
+    if mark.cut == Cut::All {
+        return disk.remove(&path).await;
+    }
+    // What cannot be read is told by whoever loads the log.
+    if let Ok(mut cleaned) = Cleaned::decode(&bytes)
+        && cleaned.cut(mark.segment, mark.end)
+    {
+        reached!("cut-into-the-cleaned-part");
+        write_side(disk, &path, 0, cleaned.encode()).await?;
+    }
+    Ok(())
 }
 
 /// What a start does before anything else: cuts that were under way are brought to their end.

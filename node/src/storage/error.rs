@@ -183,6 +183,8 @@ pub enum ReadError {
     Removed,
     /// The log was cut while it was read, since its leader's log is another: ask again.
     Cut,
+    /// Compaction has put another file in the place of the one that was looked for: look again.
+    Replaced,
 }
 
 impl fmt::Display for ReadError {
@@ -195,6 +197,7 @@ impl fmt::Display for ReadError {
             Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
             Self::Removed => f.write_str("the log was removed"),
             Self::Cut => f.write_str("the log was cut while it was read"),
+            Self::Replaced => f.write_str("the log was compacted while it was read"),
         }
     }
 }

@@ -11,8 +11,8 @@ use quorate_core::segment::index::Index;
 
 use crate::disk::{Disk, File, Open};
 
-/// A segment of a log.
-pub(super) type SegmentKey = (PartitionId, Offset);
+/// A segment of a log: its base, and which of the files with that base.
+pub(super) type SegmentKey = (PartitionId, Offset, u32);
 
 /// A table that forgets what was not used for longest.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl<V: Clone> Recent<V> {
     }
 
     fn forget_log(&mut self, partition: PartitionId) {
-        let all = (partition, Offset(i64::MIN))..=(partition, Offset(i64::MAX));
+        let all = (partition, Offset(i64::MIN), 0)..=(partition, Offset(i64::MAX), u32::MAX);
         for key in self.entries.range(all).map(|(key, _)| *key).collect::<Vec<_>>() {
             self.forget(key);
         }
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     fn key(base: i64) -> SegmentKey {
-        (PartitionId::METADATA, Offset(base))
+        (PartitionId::METADATA, Offset(base), 0)
     }
 
     #[test]

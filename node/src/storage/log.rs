@@ -8,8 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use quorate_core::batch::{Header, Levels};
 use quorate_core::id::{Offset, PartitionId};
 use quorate_core::segment::checkpoint::{Cut, Mark};
+use quorate_core::segment::cleaned::Cleaned;
 use quorate_core::segment::index::Index;
-use quorate_core::segment::{FileKind, file_name};
+use quorate_core::segment::{FileKind, file_name, segment_file_name};
 use quorate_core::time::Timestamp;
 
 /// Places of recent reads' ends kept per log, so that a consumer who follows the log need not
@@ -39,6 +40,8 @@ pub(super) struct LogState {
     /// reader has found out before is not to be believed beyond.
     pub(super) cuts: u64,
     pub(super) cut_to: Offset,
+    /// Generations that passes of compaction have taken.
+    pub(super) generations: u32,
     hints: Vec<Place>,
 }
 
@@ -46,6 +49,8 @@ pub(super) struct LogState {
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
     pub(super) base: Offset,
+    /// Which of the files with this base: 0 unless compaction wrote it.
+    pub(super) generation: u32,
     /// What stands in it; the file may be longer.
     pub(super) bytes: u64,
     /// `None` of a closed segment whose index was not needed yet.
@@ -65,6 +70,7 @@ pub(super) struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stretch {
     pub(super) segment: Offset,
+    pub(super) generation: u32,
     /// Where the file's content ends.
     pub(super) bytes: u64,
     /// `None`: the segment is closed, its index has to be asked.
@@ -92,12 +98,18 @@ impl Log {
     pub(super) fn path(&self, base: Offset, kind: FileKind) -> PathBuf {
         self.directory.join(file_name(base, kind))
     }
+
+    /// The file of a segment, or of its index.
+    pub(super) fn file(&self, base: Offset, generation: u32, kind: FileKind) -> PathBuf {
+        self.directory.join(segment_file_name(base, generation, kind))
+    }
 }
 
 impl LogState {
     pub(super) fn new(start: Offset, end: Offset, segments: Vec<Segment>, index: Index) -> Self {
         let (removed, cuts, cut_to, hints) = (false, 0, Offset::ZERO, Vec::new());
-        Self { start, end, segments, index, removed, cuts, cut_to, hints }
+        let generations = segments.iter().map(|segment| segment.generation).max().unwrap_or(0);
+        Self { start, end, segments, index, removed, cuts, cut_to, generations, hints }
     }
 
     pub(super) fn active(&self) -> Option<&Segment> {
@@ -119,7 +131,8 @@ impl LogState {
 
     /// The next frame begins a new segment.
     pub(super) fn roll(&mut self, base: Offset) {
-        self.segments.push(Segment { base, bytes: 0, max_timestamp: Some(Timestamp::NONE) });
+        let max_timestamp = Some(Timestamp::NONE);
+        self.segments.push(Segment { base, generation: 0, bytes: 0, max_timestamp });
         self.index = Index::new(base);
     }
 
@@ -134,9 +147,11 @@ impl LogState {
 
     /// From here on readers see what `mark` says. The index knows nothing until `replace`.
     pub(super) fn cut(&mut self, mark: &Mark) {
-        self.segments.retain(|segment| segment.base < mark.segment && mark.cut != Cut::All);
         let (base, bytes) = (mark.segment, mark.segment_bytes);
-        self.segments.push(Segment { base, bytes, max_timestamp: None });
+        let cut = self.segments.iter().find(|segment| segment.base == base);
+        let generation = cut.filter(|_| mark.cut != Cut::All).map_or(0, |cut| cut.generation);
+        self.segments.retain(|segment| segment.base < base && mark.cut != Cut::All);
+        self.segments.push(Segment { base, generation, bytes, max_timestamp: None });
         self.index = Index::new(base);
         (self.start, self.end) = (mark.log_start, mark.end);
         self.hints.clear();
@@ -149,6 +164,28 @@ impl LogState {
         let Self { start, end, segments, index, .. } = found;
         (self.start, self.end, self.segments, self.index) = (start, end, segments, index);
         self.hints.clear();
+    }
+
+    /// A pass of compaction has put others in the place of some. Returns those that go.
+    pub(super) fn put_cleaned(&mut self, cleaned: &Cleaned) -> Vec<Segment> {
+        let stay = self.segments.partition_point(|segment| segment.base < cleaned.until);
+        let stay = self.segments.split_off(stay);
+        let listed = cleaned.segments.iter().map(|listed| Segment {
+            base: listed.info.base,
+            generation: listed.generation,
+            bytes: listed.info.bytes,
+            max_timestamp: Some(listed.info.max_timestamp),
+        });
+        let mut gone = std::mem::replace(&mut self.segments, listed.chain(stay).collect());
+        self.hints.clear();
+        gone.extend(self.drop_below_start());
+        gone
+    }
+
+    /// Whether this file still counts.
+    pub(super) fn has(&self, base: Offset, generation: u32) -> bool {
+        let place = self.segments.binary_search_by_key(&base, |segment| segment.base);
+        place.is_ok_and(|place| self.segments[place].generation == generation)
     }
 
     /// Takes out the segments that lie wholly below the start.
@@ -166,7 +203,7 @@ impl LogState {
     pub(super) fn locate(&self, offset: Offset) -> Option<Stretch> {
         let beyond = self.segments.partition_point(|segment| segment.base <= offset);
         let segment = self.segments.get(beyond.checked_sub(1)?)?;
-        let (base, bytes) = (segment.base, segment.bytes);
+        let (base, generation, bytes) = (segment.base, segment.generation, segment.bytes);
         let hint = self.hints.iter().find(|hint| hint.segment == base && hint.offset == offset);
         let place = match hint {
             Some(hint) => Some(*hint),
@@ -176,12 +213,12 @@ impl LogState {
             }
             None => None,
         };
-        Some(Stretch { segment: base, bytes, place, cuts: self.cuts })
+        Some(Stretch { segment: base, generation, bytes, place, cuts: self.cuts })
     }
 
     /// A reader of `stretch` stopped here, and will come back.
     pub(super) fn remember(&mut self, stretch: Stretch, place: Place) {
-        if stretch.cuts != self.cuts {
+        if stretch.cuts != self.cuts || !self.has(stretch.segment, stretch.generation) {
             return;
         }
         if self.hints.len() == HINTS_MAX {

@@ -91,7 +91,7 @@ pub(super) async fn set_aside(
             Scan::new(log.partition, segment.base, segment.bytes, segment.bytes, Depth::Records);
         let scan = scan.from_position(position, offset);
         if segment.bytes > position {
-            let path = log.path(segment.base, FileKind::Segment);
+            let path = log.file(segment.base, segment.generation, FileKind::Segment);
             let source = shared.disk.open(&path, Open::Read).await?;
             copy_segment(&mut copy, scan, Window::until(source, segment.bytes, PIECE_BYTES))
                 .await?;

@@ -6,6 +6,7 @@
 
 use std::future::Future;
 use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -41,8 +42,8 @@ pub trait Unpack: Sync {
 /// Reads one log. Clones read the same log.
 #[derive(Clone)]
 pub struct LogReader {
-    shared: Arc<Shared>,
-    log: Arc<Log>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) log: Arc<Log>,
 }
 
 /// A walk over the frames of one segment.
@@ -103,7 +104,11 @@ impl LogReader {
         at_least_one: bool,
     ) -> Result<Vec<(Batch, Levels)>, ReadError> {
         let cuts = self.log.state().cuts;
-        let read = self.read_now(from, up_to, bytes_max, at_least_one).await;
+        let mut read = self.read_now(from, up_to, bytes_max, at_least_one).await;
+        while let Err(ReadError::Replaced) = read {
+            reached!("segment-replaced-before-it-was-opened");
+            read = self.read_now(from, up_to, bytes_max, at_least_one).await;
+        }
         let reached = read
             .as_ref()
             .ok()
@@ -196,7 +201,10 @@ impl LogReader {
         unpack: &dyn Unpack,
     ) -> Result<Option<(Offset, Timestamp, LeaderEpoch)>, ReadError> {
         let cuts = self.log.state().cuts;
-        let found = self.offset_for_timestamp_now(timestamp, start, end, unpack).await;
+        let mut found = self.offset_for_timestamp_now(timestamp, start, end, unpack).await;
+        while let Err(ReadError::Replaced) = found {
+            found = self.offset_for_timestamp_now(timestamp, start, end, unpack).await;
+        }
         self.unless_cut(cuts, None, found)
     }
 
@@ -206,6 +214,15 @@ impl LogReader {
     ///
     /// As `read`.
     pub(super) async fn place_of(&self, offset: Offset) -> Result<Option<Place>, ReadError> {
+        loop {
+            match self.place_of_now(offset).await {
+                Err(ReadError::Replaced) => {}
+                found => return found,
+            }
+        }
+    }
+
+    async fn place_of_now(&self, offset: Offset) -> Result<Option<Place>, ReadError> {
         let Some(stretch) = self.stretch(offset)? else { return Ok(None) };
         let segment = stretch.segment;
         let mut walk = self.walk(stretch, offset, self.shared.config.read_bytes).await?;
@@ -324,11 +341,11 @@ impl LogReader {
     /// The index of a closed segment, made anew if its file is missing or wrong.
     async fn index(&self, stretch: Stretch) -> Result<Arc<Index>, ReadError> {
         let base = stretch.segment;
-        let key = (self.log.partition, base);
+        let key = (self.log.partition, base, stretch.generation);
         if let Some(index) = self.shared.files.index(key) {
             return Ok(index);
         }
-        let path = self.log.path(base, FileKind::Index);
+        let path = self.log.file(base, stretch.generation, FileKind::Index);
         let bytes = read(&*self.shared.disk, &path).await;
         let bytes = bytes.map_err(|error| ReadError::Io { path, error })?;
         let index = bytes.and_then(|bytes| Index::decode(&bytes).ok());
@@ -350,10 +367,11 @@ impl LogReader {
     /// Under the log's lock, so that nothing of a segment that was cut off is kept.
     fn keep_index(&self, stretch: Stretch, index: Index) -> Arc<Index> {
         let state = self.log.state();
-        if state.cuts != stretch.cuts {
+        let (base, generation) = (stretch.segment, stretch.generation);
+        if state.cuts != stretch.cuts || !state.has(base, generation) {
             return Arc::new(index);
         }
-        self.shared.files.keep_index((self.log.partition, stretch.segment), index)
+        self.shared.files.keep_index((self.log.partition, base, generation), index)
     }
 
     async fn walk(&self, stretch: Stretch, from: Offset, left: u64) -> Result<Walk, ReadError> {
@@ -383,20 +401,24 @@ impl LogReader {
 
     async fn file(&self, stretch: Stretch, from: Offset) -> Result<Arc<dyn File>, ReadError> {
         let base = stretch.segment;
-        let key = (self.log.partition, base);
+        let (key, generation) =
+            ((self.log.partition, base, stretch.generation), stretch.generation);
         if let Some(file) = self.shared.files.opened(key) {
             return Ok(file);
         }
-        let path = self.log.path(base, FileKind::Segment);
+        let path = self.log.file(base, generation, FileKind::Segment);
         let opened = self.shared.files.open(&path).await;
         let state = self.log.state();
         match opened {
             // Nothing of a segment that was cut off is kept.
-            Ok(file) if state.cuts != stretch.cuts => Ok(file),
+            Ok(file) if state.cuts != stretch.cuts || !state.has(base, generation) => Ok(file),
             Ok(file) => Ok(self.shared.files.keep_segment(key, file)),
             Err(_) if state.removed => Err(ReadError::Removed),
             Err(_) if from < state.start => {
                 Err(ReadError::OutOfRange { start: state.start, end: state.end })
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound && !state.has(base, generation) => {
+                Err(ReadError::Replaced)
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 drop(state);
@@ -418,7 +440,7 @@ impl LogReader {
             }
             let bytes = walk.window.at(at).await;
             let bytes = bytes.map_err(|error| {
-                let path = self.log.path(segment, FileKind::Segment);
+                let path = self.segment_path(segment);
                 ReadError::Io { path, error }
             })?;
             let next = walk.scan.next_offset();
@@ -436,9 +458,15 @@ impl LogReader {
         }
     }
 
+    fn segment_path(&self, base: Offset) -> PathBuf {
+        let state = self.log.state();
+        let found = state.segments.iter().find(|segment| segment.base == base);
+        self.log.file(base, found.map_or(0, |segment| segment.generation), FileKind::Segment)
+    }
+
     fn rot(&self, segment: Offset, position: u64, offset: Offset, why: String) -> ReadError {
         reached!("rot-found-by-reading");
-        let path = self.log.path(segment, FileKind::Segment);
+        let path = self.segment_path(segment);
         ReadError::Rot(Rot { partition: self.log.partition, path, position, offset, why })
     }
 

@@ -2,20 +2,22 @@
 //! replica's state, from the newest snapshot and the frames behind it.
 
 mod again;
+mod cleaned;
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use quorate_core::id::{Offset, PartitionId};
 use quorate_core::partition::recovered::Recovered;
 use quorate_core::segment::checkpoint::{EnvelopeError, Mark};
+use quorate_core::segment::cleaned::Cleaned;
 use quorate_core::segment::frame::FrameFlaw;
 use quorate_core::segment::index::Index;
 use quorate_core::segment::scan::{Depth, Scan, Step};
-use quorate_core::segment::{FileKind, file_name, parse_file_name};
+use quorate_core::segment::{FileKind, file_name, parse_segment_file_name};
 use quorate_core::time::Timestamp;
 use quorate_core::{mutant, reached};
 
@@ -43,6 +45,8 @@ struct Loading<'a> {
     partition: PartitionId,
     directory: PathBuf,
     mark: Option<Mark>,
+    /// What compaction has made of the log, if it ever did.
+    cleaned: Option<Cleaned>,
     bases: Vec<Offset>,
     recovered: Recovered,
     segments: Vec<Segment>,
@@ -82,6 +86,7 @@ pub(super) async fn load(
         partition,
         directory,
         mark,
+        cleaned: None,
         bases: Vec::new(),
         recovered: Recovered::default(),
         segments: Vec::new(),
@@ -91,6 +96,7 @@ pub(super) async fn load(
         changed: false,
         absent: false,
     };
+    loading.read_cleaned().await?;
     let snapshots = loading.list().await?;
     loading.check_presence()?;
     loading.remove_orphans().await?;
@@ -114,12 +120,22 @@ impl Loading<'_> {
             }
             names => names.map_err(StorageError::io("reading a log", &self.directory))?,
         };
-        let files = names.iter().filter_map(|name| parse_file_name(name.to_str()?));
         let mut snapshots = Vec::new();
-        for (base, kind) in files {
+        for name in &names {
+            let parsed = name.to_str().and_then(parse_segment_file_name);
+            let Some((base, generation, kind)) = parsed else { continue };
             match kind {
-                FileKind::Segment => self.bases.push(base),
+                // The state at a place that a pass has gone over does not know its segments.
+                FileKind::Snapshot if self.cleaned.as_ref().is_some_and(|c| base < c.until) => {
+                    self.remove_file(name).await?;
+                }
                 FileKind::Snapshot => snapshots.push(base),
+                // Written by a pass that did not come about, or replaced by one that did.
+                _ if self.generation(base) != Some(generation) => {
+                    reached!("file-that-does-not-count-removed");
+                    self.remove_file(name).await?;
+                }
+                FileKind::Segment => self.bases.push(base),
                 FileKind::Index => {}
             }
         }
@@ -139,23 +155,11 @@ impl Loading<'_> {
         Ok(snapshots)
     }
 
-    async fn remove(&self, base: Offset) -> Result<(), LogError> {
-        self.shared.files.forget((self.partition, base));
-        for kind in FileKind::ALL {
-            let path = self.directory.join(file_name(base, kind));
-            match self.shared.disk.remove(&path).await {
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                removed => removed.map_err(StorageError::io("removing a segment", &path))?,
-            }
-        }
-        Ok(())
-    }
-
     /// What was durable must have its files.
     fn check_presence(&self) -> Result<(), LogError> {
         let Some(mark) = self.mark else { return Ok(()) };
         let missing = |base: Offset| {
-            let path = self.directory.join(file_name(base, FileKind::Segment));
+            let path = self.file(base, FileKind::Segment);
             self.rot(path, 0, base, "the file is missing")
         };
         if mark.end < mark.log_start {
@@ -218,6 +222,9 @@ impl Loading<'_> {
                     continue;
                 }
             };
+            if let Some(cleaned) = &self.cleaned {
+                recovered.replace(cleaned);
+            }
             // The start is raised only after the scan: it may lie behind the snapshot's end.
             let known = recovered.segments.iter().map(|info| info.base).filter(|&base| base < at);
             let mut bases: Vec<_> = known.collect();
@@ -226,7 +233,7 @@ impl Loading<'_> {
             bases.drain(..below);
             bases.retain(|&base| base < at);
             if let Some(&gone) = bases.iter().find(|base| !self.bases.contains(base)) {
-                let path = self.directory.join(file_name(gone, FileKind::Segment));
+                let path = self.file(gone, FileKind::Segment);
                 return Err(self.rot(path, 0, gone, "the file is missing"));
             }
             if self.bases.iter().filter(|&&base| base < at).count() != bases.len() {
@@ -267,12 +274,13 @@ impl Loading<'_> {
             let info = closed.iter().find(|info| info.base == base);
             let bytes = info.map(|info| info.bytes).unwrap_or_default();
             let max_timestamp = info.map(|info| info.max_timestamp);
-            self.segments.push(Segment { base, bytes, max_timestamp });
+            let generation = self.generation(base).unwrap_or(0);
+            self.segments.push(Segment { base, generation, bytes, max_timestamp });
         }
         let bases = self.bases.clone();
         for (place, &base) in bases.iter().enumerate().skip(at) {
             let next = bases.get(place + 1).copied();
-            let path = self.directory.join(file_name(base, FileKind::Segment));
+            let path = self.file(base, FileKind::Segment);
             let file = self.open(base).await?;
             if next.is_none() && trusted && self.is_known(base, &*file).await? {
                 reached!("log-not-scanned");
@@ -304,8 +312,9 @@ impl Loading<'_> {
     }
 
     async fn open(&self, base: Offset) -> Result<Arc<dyn File>, LogError> {
-        let path = self.directory.join(file_name(base, FileKind::Segment));
-        let opened = self.shared.files.segment((self.partition, base), &path).await;
+        let path = self.file(base, FileKind::Segment);
+        let key = (self.partition, base, self.generation(base).unwrap_or(0));
+        let opened = self.shared.files.segment(key, &path).await;
         Ok(opened.map_err(StorageError::io("opening a segment", &path))?)
     }
 
@@ -344,7 +353,7 @@ impl Loading<'_> {
         if !agree || file.len() < mark.segment_bytes {
             return Ok(false);
         }
-        let path = self.directory.join(file_name(base, FileKind::Index));
+        let path = self.file(base, FileKind::Index);
         let reading = StorageError::io("reading an index", &path);
         let bytes = read(&*self.shared.disk, &path).await.map_err(reading)?;
         let index = bytes.and_then(|bytes| Index::decode(&bytes).ok());
@@ -353,7 +362,8 @@ impl Loading<'_> {
             return Ok(false);
         };
         let (bytes, max_timestamp) = (index.bytes(), Some(index.max_timestamp()));
-        self.segments.push(Segment { base, bytes, max_timestamp });
+        let generation = self.generation(base).unwrap_or(0);
+        self.segments.push(Segment { base, generation, bytes, max_timestamp });
         self.index = index;
         Ok(true)
     }
@@ -366,7 +376,7 @@ impl Loading<'_> {
         let Some(known) = last.filter(|known| known.base == base && known.bytes > 0) else {
             return Ok(None);
         };
-        let path = self.directory.join(file_name(base, FileKind::Index));
+        let path = self.file(base, FileKind::Index);
         let reading = StorageError::io("reading an index", &path);
         let bytes = read(&*self.shared.disk, &path).await.map_err(reading)?;
         let index = bytes.and_then(|bytes| Index::decode(&bytes).ok());
@@ -376,7 +386,7 @@ impl Loading<'_> {
 
     /// Folds the frames of a segment that the snapshot does not know, and indexes all of them.
     async fn walk(&mut self, base: Offset) -> Result<(End, Offset), LogError> {
-        let path = self.directory.join(file_name(base, FileKind::Segment));
+        let path = self.file(base, FileKind::Segment);
         let opened = self.shared.disk.open(&path, Open::Read).await;
         let file = opened.map_err(StorageError::io("opening a segment", &path))?;
         let durable = self.durable_bytes(base, &*file);
@@ -429,19 +439,15 @@ impl Loading<'_> {
             }
         };
         let (bytes, max_timestamp) = (self.index.bytes(), Some(self.index.max_timestamp()));
-        self.segments.push(Segment { base, bytes, max_timestamp });
+        let generation = self.generation(base).unwrap_or(0);
+        self.segments.push(Segment { base, generation, bytes, max_timestamp });
         self.changed |= bytes > durable;
         Ok((end, scan.next_offset()))
     }
 
     /// A segment that was closed ends where its frames end, before the mark passes it: room left
     /// behind them would be taken for frames that were lost.
-    async fn trim(
-        &mut self,
-        file: &dyn File,
-        path: &std::path::Path,
-        position: u64,
-    ) -> Result<(), LogError> {
+    async fn trim(&mut self, file: &dyn File, path: &Path, position: u64) -> Result<(), LogError> {
         if file.len() > position {
             reached!("closed-segment-trimmed");
             let trimming = StorageError::io("trimming a closed segment", path);
@@ -454,12 +460,7 @@ impl Loading<'_> {
     /// Behind the end of the log nothing but zeros may stand, or a frame of an earlier life could
     /// come back to life behind a new one of the right length. The cut is durable before anything
     /// is appended.
-    async fn cut(
-        &mut self,
-        file: &dyn File,
-        path: &std::path::Path,
-        position: u64,
-    ) -> Result<(), LogError> {
+    async fn cut(&mut self, file: &dyn File, path: &Path, position: u64) -> Result<(), LogError> {
         if mutant!("ignore-torn-tail") {
             return Ok(());
         }
@@ -479,6 +480,10 @@ impl Loading<'_> {
 
     /// Makes durable what was found beyond the mark, since readers will be shown it.
     async fn settle(mut self) -> Result<Loaded, LogError> {
+        if let Some(cleaned) = &self.cleaned {
+            // A walk without a snapshot has not heard how far the log is compacted.
+            self.recovered.replace(cleaned);
+        }
         let start = self.log_start();
         if self.recovered.end < start {
             // What was written without a sync is lost, and its deletion was durable.
@@ -490,7 +495,7 @@ impl Loading<'_> {
                 self.remove(base).await?;
             }
             let max_timestamp = Some(Timestamp::NONE);
-            self.segments = vec![Segment { base: start, bytes: 0, max_timestamp }];
+            self.segments = vec![Segment { base: start, generation: 0, bytes: 0, max_timestamp }];
             self.index = Index::new(start);
             self.changed = true;
         }
@@ -524,7 +529,8 @@ impl Loading<'_> {
             && mark.end == recovered.end
         {
             let max_timestamp = Some(Timestamp::NONE);
-            segments.push(Segment { base: mark.segment, bytes: 0, max_timestamp });
+            let (base, generation) = (mark.segment, 0);
+            segments.push(Segment { base, generation, bytes: 0, max_timestamp });
             index = Index::new(mark.segment);
         }
         let newest = segments.last().map(|active| active.base);

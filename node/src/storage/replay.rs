@@ -8,12 +8,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use quorate_core::id::{Offset, PartitionId};
 use quorate_core::partition::recovered::Recovered;
+use quorate_core::segment::FileKind;
 use quorate_core::segment::checkpoint::{Mark, Marks};
 use quorate_core::segment::frame::{Frame, frame_chunks};
 use quorate_core::segment::journal::{
     Entry, FileHeader, Found, Group, GroupFlaw, JournalId, PAGE_BYTES, find_group, later_group,
 };
-use quorate_core::segment::{FileKind, file_name};
 use quorate_core::{mutant, reached};
 
 use super::directory::{self, JOURNAL};
@@ -445,15 +445,16 @@ impl<'a> Replay<'a> {
         reached!("log-taken-offline");
         let Some(log) = self.logs.remove(&partition) else { return };
         self.miss(partition, (log.recovered.end, log.writing.start));
-        let (base, position, offset) = {
+        let (base, generation, position, offset) = {
             let state = log.writing.log.state();
-            let active = state.active().map(|active| (active.base, active.bytes));
-            let (base, position) = active.unwrap_or_default();
-            (base, position, state.end)
+            let active = state.active();
+            let active = active.map(|active| (active.base, active.generation, active.bytes));
+            let (base, generation, position) = active.unwrap_or_default();
+            (base, generation, position, state.end)
         };
         self.touched.remove(&partition);
         self.segments.dirty.logs.remove(&partition);
-        let path = log.writing.log.directory.join(file_name(base, FileKind::Segment));
+        let path = log.writing.log.file(base, generation, FileKind::Segment);
         let rot = Rot { partition, path, position, offset, why: why.to_owned() };
         self.offline.insert(partition, rot);
     }

@@ -17,12 +17,14 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use quorate_core::batch::{Batch, Levels};
 use quorate_core::id::{Offset, PartitionId, WriteId};
 use quorate_core::mutant;
 use quorate_core::partition::interface::{Flush, LogOp};
 use quorate_core::reached;
 use quorate_core::segment::checkpoint::Marks;
+use quorate_core::segment::cleaned::CLEANED_FILE;
 use quorate_core::segment::frame::{FRAME_HEADER_BYTES, frame_chunks};
 use quorate_core::segment::journal::{Entry, GroupBuilder};
 use tokio::sync::{mpsc, oneshot};
@@ -40,6 +42,7 @@ use super::error::StorageError;
 use super::journal::Journal;
 use super::log::Log;
 use super::queue::{Command, Completions, WriteRequest};
+use crate::disk::Disk;
 
 /// Commands taken from the queue before the segments are written.
 const DRAIN_MAX: usize = 1024;
@@ -272,6 +275,12 @@ impl Writer {
                 self.segments.changed(partition);
                 Ok(())
             }
+            LogOp::Replace(cleaned) => {
+                let directory = self.shared.log_directory(partition);
+                self.group.cleaned.push((directory, cleaned.encode()));
+                self.group.after.push(After::Replaced { partition, cleaned });
+                Ok(())
+            }
             LogOp::TruncateTo { .. } | LogOp::ResetTo { .. } => {
                 self.write_segments().await;
                 self.cuts.push(CutRequest { partition, write, op });
@@ -394,7 +403,7 @@ impl Writer {
                 self.group.builder.note(&Entry::Synced { partition, offset });
             }
         }
-        let Group { mut members, after, builder, .. } = self.group.close();
+        let Group { mut members, after, builder, cleaned, .. } = self.group.close();
         if mutant!("answer-before-sync") {
             self.completions.written(&completed(&std::mem::take(&mut members)));
         }
@@ -402,6 +411,7 @@ impl Writer {
         let work = Box::pin(async move {
             let result = async {
                 sync_all(&*disk, &files, &directories).await?;
+                write_cleaned(&*disk, cleaned).await?;
                 if builder.is_empty() { Ok(()) } else { journal.commit(builder).await }
             };
             let result = result.await;
@@ -443,6 +453,14 @@ impl Writer {
                 let Some(writing) = self.logs.get(&partition) else { return Ok(()) };
                 let log = Arc::clone(&writing.log);
                 self.raise_start(&log, offset).await
+            }
+            After::Replaced { partition, cleaned } => {
+                let Some(writing) = self.logs.get(&partition) else { return Ok(()) };
+                let log = Arc::clone(&writing.log);
+                let gone = log.state().put_cleaned(&cleaned);
+                reached!("segments-replaced");
+                self.segments.leave(&log, gone);
+                Ok(())
             }
             After::Removed { directory, done } => {
                 self.segments.leave_log(directory, Some(done));
@@ -515,6 +533,16 @@ impl Writer {
             }
         }
     }
+}
+
+/// From here on other segments count. One step, however many there are.
+async fn write_cleaned(disk: &dyn Disk, cleaned: Vec<(PathBuf, Bytes)>) -> io::Result<()> {
+    for (directory, bytes) in cleaned {
+        write_side(disk, &directory.join(CLEANED_FILE), 0, bytes).await?;
+        disk.sync_directory(&directory).await?;
+        reached!("cleaned-file-written");
+    }
+    Ok(())
 }
 
 async fn ready<T>(work: &mut Option<Work<T>>) -> T {

@@ -1,6 +1,7 @@
 //! The storage engine on a real directory and in memory: what it keeps, what it tells, and what a
 //! power loss at any moment leaves.
 
+mod cleaning;
 mod crash;
 mod cuts;
 mod faults;

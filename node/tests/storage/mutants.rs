@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 
-use crate::{cuts, faults, lives};
+use crate::{cleaning, cuts, faults, lives};
 
 type Scenario = fn(u64) -> Pin<Box<dyn Future<Output = ()>>>;
 
@@ -18,6 +18,10 @@ fn story(seed: u64) -> Pin<Box<dyn Future<Output = ()>>> {
 
 fn cut(seed: u64) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(cuts::story(seed))
+}
+
+fn clean(seed: u64) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(cleaning::story(seed))
 }
 
 fn failure(_: u64) -> Pin<Box<dyn Future<Output = ()>>> {
@@ -50,7 +54,7 @@ fn caught(slug: Option<&'static str>, scenario: Scenario) -> Option<u64> {
 
 #[test]
 fn every_planted_bug_is_noticed() {
-    let planted: [(&str, Scenario); 12] = [
+    let planted: [(&str, Scenario); 14] = [
         ("answer-before-sync", story),
         ("ignore-torn-tail", story),
         ("clean-marker-survives-crash-in-recovery", story),
@@ -60,11 +64,13 @@ fn every_planted_bug_is_noticed() {
         ("cut-before-orphan-synced", cut),
         ("cut-snapshot-survives", cut),
         ("journal-resurrects-cut", cut),
+        ("rewrite-not-synced", clean),
+        ("swap-file-recovery", clean),
         ("append-after-write-error", failure),
         ("checksum-mismatch-means-truncate", rot),
         ("empty-journal-means-new-node", no_journal),
     ];
-    for scenario in [story, cut, failure, rot, no_journal] {
+    for scenario in [story, cut, clean, failure, rot, no_journal] {
         assert_eq!(caught(None, scenario), None, "without a planted bug all goes well");
     }
     let quiet = std::panic::take_hook();

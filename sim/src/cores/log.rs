@@ -212,6 +212,7 @@ fn apply(state: &mut Recovered, op: &LogOp, compare_every: Option<i64>) {
             }
         }
         LogOp::DeleteBefore { offset } => state.delete_before(*offset),
+        LogOp::Replace(_) => unreachable!("no topic is compacted here"),
         LogOp::TruncateTo { .. } | LogOp::ResetTo { .. } => {
             unreachable!("one replica has nobody to part from: {op:?}")
         }

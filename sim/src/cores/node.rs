@@ -261,6 +261,9 @@ impl CoreNode {
             | Effect::SendQuorum { .. } => {
                 unreachable!("one node, and it speaks to another: {effect:?}")
             }
+            Effect::Clean { .. } | Effect::Discard { .. } => {
+                unreachable!("no topic is compacted here: {effect:?}")
+            }
             Effect::Reply { .. }
             | Effect::Committed(_)
             | Effect::Restored(_)
@@ -416,6 +419,6 @@ fn config(topic: &Topic) -> PartitionConfig {
         in_sync_min: 1,
         delete: true,
         compact: false,
-        racks: partition::Racks::default(),
+        ..PartitionConfig::default()
     }
 }

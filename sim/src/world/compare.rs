@@ -8,9 +8,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use quorate_core::batch::checksum::checksum;
 use quorate_core::id::{LeaderEpoch, Offset, PartitionId};
+use quorate_core::segment::cleaned::{CLEANED_FILE, Cleaned};
 use quorate_core::segment::frame::Frame;
 use quorate_core::segment::orphan::{HEAD_BYTES, OrphanName};
-use quorate_core::segment::{FileKind, parse_directory_name, parse_file_name};
+use quorate_core::segment::{FileKind, parse_directory_name, parse_segment_file_name};
 
 use super::member::Member;
 use crate::check::Violation;
@@ -73,12 +74,26 @@ fn difference(
 /// The logs of users' topics; each node's metadata log is its own.
 fn logs_of(member: &Member) -> BTreeMap<PartitionId, Batches> {
     let mut logs: BTreeMap<PartitionId, Batches> = BTreeMap::new();
-    for (path, bytes) in member.disk.medium().contents(Path::new("/data/logs")) {
-        let name = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
-        let log = path.parent().and_then(name).and_then(|name| parse_directory_name(&name));
-        let file = name(&path).and_then(|name| parse_file_name(&name));
-        if let (Some(partition), Some((_, FileKind::Segment))) = (log, file)
+    let files = member.disk.medium().contents(Path::new("/data/logs"));
+    let name = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
+    let log =
+        |path: &Path| path.parent().and_then(name).and_then(|name| parse_directory_name(&name));
+    let mut cleaned = BTreeMap::new();
+    for (path, bytes) in &files {
+        if name(path).as_deref() == Some(CLEANED_FILE)
+            && let Ok(told) = Cleaned::decode(bytes)
+        {
+            cleaned.insert(log(path), told.until);
+        }
+    }
+    for (path, bytes) in files {
+        let file = name(&path).and_then(|name| parse_segment_file_name(&name));
+        let log = log(&path);
+        // Each node compacts its own copy: they are equal only beyond.
+        let until = cleaned.get(&log).copied().unwrap_or_default();
+        if let (Some(partition), Some((base, 0, FileKind::Segment))) = (log, file)
             && partition != PartitionId::METADATA
+            && base >= until
         {
             logs.entry(partition).or_default().extend(frames(bytes));
         }

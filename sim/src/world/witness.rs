@@ -273,6 +273,7 @@ fn apply(state: &mut Recovered, partition: PartitionId, op: &LogOp) {
             let _ = state.roll(*base);
         }
         LogOp::DeleteBefore { offset } => state.delete_before(*offset),
+        LogOp::Replace(cleaned) => state.replace(cleaned),
         LogOp::TruncateTo { .. } | LogOp::ResetTo { .. } | LogOp::Checkpoint { .. } => {}
     }
 }
@@ -288,26 +289,33 @@ fn told_wrongly(state: &Recovered, op: &LogOp) -> Option<String> {
 }
 
 /// Of what was under way, batches and new segments may be there up to any of them. Deletions may be
-/// too, or not, by themselves: they stand in the journal only.
+/// too, or not, by themselves: they stand in the journal only. So may the results of compaction,
+/// which have a file of their own.
 fn compare(partition: PartitionId, lived: &Lived, rebuilt: &Recovered) -> Option<String> {
-    let is_deletion = |op: &LogOp| matches!(op, LogOp::DeleteBefore { .. });
-    let deletions = lived.wanted.iter().filter(|(_, op)| is_deletion(op)).count();
-    let others = lived.wanted.len() - deletions;
+    let lane = |op: &LogOp| match op {
+        LogOp::DeleteBefore { .. } => 1,
+        LogOp::Replace(_) => 2,
+        _ => 0,
+    };
+    let mut counts = [0; 3];
+    lived.wanted.iter().for_each(|(_, op)| counts[lane(op)] += 1);
     let mut nearest = None;
-    for other in 0..=others {
-        for deletion in 0..=deletions {
-            let mut state = lived.state.clone();
-            let mut left = (other, deletion);
-            for (_, op) in &lived.wanted {
-                let left = if is_deletion(op) { &mut left.1 } else { &mut left.0 };
-                if *left > 0 {
-                    *left -= 1;
-                    apply(&mut state, partition, op);
+    for other in 0..=counts[0] {
+        for deletion in 0..=counts[1] {
+            for replacement in 0..=counts[2] {
+                let mut state = lived.state.clone();
+                let mut left = [other, deletion, replacement];
+                for (_, op) in &lived.wanted {
+                    let left = &mut left[lane(op)];
+                    if *left > 0 {
+                        *left -= 1;
+                        apply(&mut state, partition, op);
+                    }
                 }
-            }
-            let difference = difference(rebuilt, &state)?;
-            if nearest.is_none() || state.end == rebuilt.end {
-                nearest = Some(difference);
+                let difference = difference(rebuilt, &state)?;
+                if nearest.is_none() || state.end == rebuilt.end {
+                    nearest = Some(difference);
+                }
             }
         }
     }

@@ -1,5 +1,5 @@
 //! Whether several data directories hold the same: replicas of one log are equal, byte for byte,
-//! wherever both have records. How far each must reach is not known here.
+//! wherever both have records and neither is compacted. How far each must reach is not known here.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher as _;

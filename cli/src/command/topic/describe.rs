@@ -176,7 +176,23 @@ fn promise(topic: &Topic, configs: &[Configuration]) -> String {
     let least = value("min.insync.replicas").and_then(|least| least.parse().ok()).unwrap_or(1);
     let flush = value("quorate.flush");
     let racks = value("quorate.min.insync.racks").and_then(|racks| racks.parse().ok()).unwrap_or(1);
-    acknowledgement(replicas, least, flush) + &in_racks(racks)
+    acknowledgement(replicas, least, flush) + &in_racks(racks) + kept(value("cleanup.policy"))
+}
+
+/// What of the records is kept, where that is not all of them for a time.
+fn kept(policy: Option<&str>) -> &'static str {
+    let has = |word| policy.is_some_and(|policy| policy.split(',').any(|item| item.trim() == word));
+    match (has("compact"), has("delete")) {
+        (true, false) => {
+            " Of records with the same key the last one is kept, for ever; older ones go once they \
+             are compacted."
+        }
+        (true, true) => {
+            " Of records with the same key the last one is kept, as long as the retention says; \
+             older ones go once they are compacted."
+        }
+        (false, _) => "",
+    }
 }
 
 fn in_racks(racks: usize) -> String {

@@ -50,6 +50,7 @@ impl House {
         let halt: Arc<Halt> = Arc::default();
         let news: Arc<News> = Arc::default();
         let around = Surroundings {
+            cleaner: crate::cleaner::channel().0,
             peers: Peers::new(),
             proposals: proposals::channel().0,
             catch_up_max: 1,

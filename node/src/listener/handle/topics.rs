@@ -49,8 +49,11 @@ pub(crate) async fn create_one(
     name: &str,
 ) -> Result<Result<Arc<Topic>, Code>, Stopped> {
     let (partitions, configs) = if name == OFFSETS_TOPIC {
-        let compacted = ("cleanup.policy".to_owned(), Some("compact".to_owned()));
-        (Some(node.config.group.offsets_partitions), vec![compacted])
+        // As Kafka's `offsets.topic.segment.bytes`: what a new coordinator reads is bounded by
+        // compaction, and compaction by the active segment.
+        let configs = [("cleanup.policy", "compact"), ("segment.bytes", "104857600")];
+        let given = |(name, value): (&str, &str)| (name.to_owned(), Some(value.to_owned()));
+        (Some(node.config.group.offsets_partitions), configs.map(given).to_vec())
     } else {
         (None, Vec::new())
     };

@@ -19,7 +19,7 @@ impl Loading<'_> {
         segment: &Segment,
         file: &dyn File,
     ) -> Result<(), LogError> {
-        let path = self.directory.join(file_name(segment.base, FileKind::Segment));
+        let path = self.file(segment.base, FileKind::Segment);
         let mut position = self.durable_bytes(segment.base, file);
         let writing = StorageError::io("writing a recovered tail again", &path);
         let written = async {
@@ -45,13 +45,14 @@ impl Loading<'_> {
             let at = self.segments.iter().position(|segment| segment.base == index.base());
             let next = at.and_then(|at| self.segments.get(at + 1));
             let Some(next) = next.map(|next| next.base) else { continue };
-            let index_path = self.directory.join(file_name(index.base(), FileKind::Index));
+            let index_path = self.file(index.base(), FileKind::Index);
             let snapshot_path = self.directory.join(file_name(next, FileKind::Snapshot));
             for (path, bytes) in [(index_path, index.encode()), (snapshot_path, snapshot)] {
                 let written = write_side(&*self.shared.disk, &path, 0, bytes).await;
                 written.map_err(StorageError::io("writing what stands beside a segment", &path))?;
             }
-            self.shared.files.keep_index((self.partition, index.base()), index);
+            let key = (self.partition, index.base(), self.generation(index.base()).unwrap_or(0));
+            self.shared.files.keep_index(key, index);
         }
         Ok(())
     }

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use bytes::Bytes;
 use quorate_core::id::{Offset, PartitionId, WriteId};
+use quorate_core::segment::cleaned::Cleaned;
 use quorate_core::segment::journal::{GroupBuilder, JournalId};
 
 use super::Done;
@@ -25,6 +27,8 @@ pub(super) struct Group {
     /// Logs whose segments are synced before the group is written: they hold frames that were not
     /// journaled.
     pub(super) sync_first: BTreeSet<PartitionId>,
+    /// What compaction left of logs, to be written before the group.
+    pub(super) cleaned: Vec<(PathBuf, Bytes)>,
     pub(super) after: Vec<After>,
 }
 
@@ -32,6 +36,8 @@ pub(super) struct Group {
 pub(super) enum After {
     /// The log's start is raised, and segments below it go.
     Start { partition: PartitionId, offset: Offset },
+    /// A pass of compaction counts from here on.
+    Replaced { partition: PartitionId, cleaned: Box<Cleaned> },
     /// The log's files go.
     Removed { directory: PathBuf, done: Done },
 }
@@ -45,6 +51,7 @@ impl Group {
             bytes: 0,
             members: Members::new(),
             sync_first: BTreeSet::new(),
+            cleaned: Vec::new(),
             after: Vec::new(),
         }
     }

@@ -150,22 +150,23 @@ impl Segments {
     pub(in crate::storage) async fn append(&mut self, writing: &mut Writing) -> io::Result<()> {
         let Some(&(first, ..)) = writing.frames.first() else { return Ok(()) };
         let log = Arc::clone(&writing.log);
-        let (base, position) = {
+        let (base, generation, position) = {
             let mut state = log.state();
             if state.segments.is_empty() {
                 state.roll(first.base_offset());
             }
-            state.active().map(|active| (active.base, active.bytes)).unwrap_or_default()
+            let active = state.active();
+            active.map(|active| (active.base, active.generation, active.bytes)).unwrap_or_default()
         };
         let end = position + writing.bytes;
         let last = writing.frames.last().map_or(first, |(last, ..)| *last).last_offset();
         if end > u64::from(u32::MAX) || last.0 - base.0 > i64::from(u32::MAX) {
             return Err(io::Error::other("a segment takes at most 4 GiB and 2^32 offsets"));
         }
-        let file = self.active_file(&log, base, position).await?;
-        self.dirty.files.insert((log.partition, base), Arc::clone(&file));
+        let file = self.active_file(&log, base, generation, position).await?;
+        self.dirty.files.insert((log.partition, base, generation), Arc::clone(&file));
         self.dirty.bytes += writing.bytes;
-        self.ahead.wrote((log.partition, base), &file, writing.bytes);
+        self.ahead.wrote((log.partition, base, generation), &file, writing.bytes);
         self.changed(log.partition);
         let written = async {
             if end > file.len() {
@@ -194,13 +195,14 @@ impl Segments {
         &mut self,
         log: &Log,
         base: Offset,
+        generation: u32,
         position: u64,
     ) -> io::Result<Arc<dyn File>> {
-        let key = (log.partition, base);
+        let key = (log.partition, base, generation);
         if let Some(file) = self.dirty.files.get(&key) {
             return Ok(Arc::clone(file));
         }
-        let path = log.path(base, FileKind::Segment);
+        let path = log.file(base, generation, FileKind::Segment);
         if position > 0 {
             return self.shared.files.segment(key, &path).await;
         }
@@ -238,12 +240,13 @@ impl Segments {
         }
         self.changed(log.partition);
         if let Some(active) = active.filter(|active| active.bytes > 0) {
-            let file = self.active_file(&log, active.base, active.bytes).await?;
+            let key = (log.partition, active.base, active.generation);
+            let file = self.active_file(&log, key.1, key.2, active.bytes).await?;
             file.set_len(active.bytes).await?;
-            self.dirty.files.insert((log.partition, active.base), file);
+            self.dirty.files.insert(key, file);
             // Readers need not wait for its file.
             let index = log.state().index.clone();
-            self.shared.files.keep_index((log.partition, active.base), index);
+            self.shared.files.keep_index(key, index);
             writing.resume.index(&log, &mut self.dirty.sides);
             writing.resume.closed(&log, base, snapshot.clone(), &mut self.dirty.sides);
             self.leaving.extend(writing.resume.spent(&log));
@@ -285,7 +288,7 @@ impl Segments {
         // What a checkpoint has taken to sync is not synced before it is done.
         for dirty in std::iter::once(&self.dirty).chain(self.syncing.as_deref()) {
             for &log in logs {
-                let all = (log, Offset(i64::MIN))..=(log, Offset(i64::MAX));
+                let all = (log, Offset(i64::MIN), 0)..=(log, Offset(i64::MAX), u32::MAX);
                 files.extend(dirty.files.range(all).map(|(_, file)| Arc::clone(file)));
                 let needed = [directories(log), self.shared.logs_directory()];
                 names.extend(needed.into_iter().filter(|name| dirty.directories.contains(name)));
@@ -318,7 +321,7 @@ impl Segments {
         let partition = log.partition;
         self.ahead.forget(partition);
         let own = self.dirty.files.extract_if(.., |key, _| key.0 == partition);
-        let files = own.map(|((_, base), file)| (base, file)).collect();
+        let files = own.map(|((_, base, _), file)| (base, file)).collect();
         let sides = self.dirty.sides.take(partition);
         let names = [&log.directory, &self.shared.logs_directory()].map(Clone::clone);
         let dirty = names.into_iter().filter(|name| self.dirty.directories.contains(name));

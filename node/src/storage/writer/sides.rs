@@ -137,6 +137,7 @@ impl Resume {
     pub(in crate::storage) fn index(&mut self, log: &Log, sides: &mut Sides) {
         let state = log.state();
         let (base, entries) = (state.index.base(), state.index.len());
+        let generation = state.active().map_or(0, |active| active.generation);
         if self.index.base != base || self.index.entries > entries {
             self.index = IndexFile { base, ..IndexFile::default() };
         }
@@ -144,7 +145,7 @@ impl Resume {
         let at = self.index.bytes;
         self.index = IndexFile { base, entries, bytes: at + part.len() as u64 };
         drop(state);
-        sides.put(log, log.path(base, FileKind::Index), at, part);
+        sides.put(log, log.file(base, generation, FileKind::Index), at, part);
     }
 
     /// The active segment was closed, and the next begins at `base`.

@@ -131,9 +131,15 @@ pub(in crate::storage) async fn unlink_all(
 async fn unlink_segments(shared: &Shared, log: &Log, segments: &[Segment]) -> io::Result<bool> {
     let mut changed = false;
     for segment in segments {
-        shared.files.forget((log.partition, segment.base));
-        for kind in FileKind::ALL {
-            changed |= was_there(shared.disk.remove(&log.path(segment.base, kind)).await)?;
+        let (base, generation) = (segment.base, segment.generation);
+        shared.files.forget((log.partition, base, generation));
+        let paths = [
+            log.file(base, generation, FileKind::Segment),
+            log.file(base, generation, FileKind::Index),
+            log.path(base, FileKind::Snapshot),
+        ];
+        for path in paths {
+            changed |= was_there(shared.disk.remove(&path).await)?;
         }
     }
     Ok(changed)

@@ -208,6 +208,7 @@ impl Log {
                 while self.rolls.pop_back_if(|base| *base > end).is_some() {}
                 self.state = self.recover();
             }
+            LogOp::Replace(_) => unreachable!("no topic is compacted here"),
             LogOp::ResetTo { offset } => self.begin_anew(offset),
         }
     }

@@ -403,8 +403,8 @@ impl Cluster {
             Effect::Halt { partition, reason } => {
                 self.nodes[n].halted = Some(format!("{partition}: {reason:?}"));
             }
-            // No partition here is one of the groups'.
-            Effect::Replay { .. } => {}
+            // No partition here is one of the groups', and no topic is compacted.
+            Effect::Replay { .. } | Effect::Clean { .. } | Effect::Discard { .. } => {}
         }
     }
 

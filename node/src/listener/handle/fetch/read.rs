@@ -284,6 +284,6 @@ pub(crate) const fn read_code(error: &ReadError) -> Code {
         ReadError::Rot(_) | ReadError::Io { .. } => Code::KafkaStorageError,
         ReadError::Removed => Code::UnknownTopicOrPartition,
         // Another node leads: look again who.
-        ReadError::Cut => Code::NotLeaderOrFollower,
+        ReadError::Cut | ReadError::Replaced => Code::NotLeaderOrFollower,
     }
 }

@@ -1,0 +1,392 @@
+//! A pass of compaction over one log: its segments are read, and what remains is written into files
+//! of a new generation, synced with their names. Nothing of that counts before `LogOp::Replace` has
+//! put it into the log's `cleaned` file; what never does is removed by the next start, or here.
+//!
+//! It runs beside everything else, and reads files of its own: a reader is never in its way.
+
+use std::fmt;
+use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quorate_core::batch::{Batch, Levels};
+use quorate_core::compaction::keys::Keys;
+use quorate_core::compaction::pass::{Counts, Gathering, Pass, Step};
+use quorate_core::id::Offset;
+use quorate_core::partition::SegmentInfo;
+use quorate_core::partition::interface::Clean;
+use quorate_core::segment::FileKind;
+use quorate_core::segment::cleaned::Cleaned;
+use quorate_core::segment::frame::{FRAME_HEADER_BYTES, Frame, FrameHeader, frame_chunks};
+use quorate_core::segment::index::Index;
+use quorate_core::segment::scan::{Depth, Scan, Step as Scanned};
+use quorate_core::time::Timestamp;
+use quorate_core::{mutant, reached};
+
+use super::Unpack;
+use super::log::Segment;
+use super::reader::LogReader;
+use super::walk::Window;
+use super::writer::write_side;
+use crate::disk::{File, Open};
+
+/// Files are read and written in pieces of so many bytes, or of one batch.
+const PIECE_BYTES: usize = 1 << 20;
+
+pub type Pause<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// How fast a pass may be, and whether it is to go on.
+pub trait Pace: Sync {
+    /// So many bytes were read or written.
+    fn spent(&self, bytes: u64) -> Pause<'_>;
+
+    /// Nobody waits for the pass any more.
+    fn is_over(&self) -> bool;
+}
+
+/// What a pass may use.
+pub struct Tools<'a> {
+    pub unpack: &'a dyn Unpack,
+    pub pace: &'a dyn Pace,
+    /// Memory for keys; where they do not fit, the next pass goes on.
+    pub key_bytes_max: usize,
+    /// Drawn for this node, so that nobody can make keys that are taken for one another.
+    pub hash_key: [u8; 16],
+}
+
+/// Why a pass did not come about. The log is as it was.
+#[derive(Debug)]
+pub enum CleanError {
+    /// The log was cut, removed, or deleted from meanwhile, or is not synced so far.
+    Changed,
+    /// A segment is not what was written.
+    Unreadable {
+        path: PathBuf,
+        why: String,
+    },
+    Io {
+        path: PathBuf,
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for CleanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Changed => f.write_str("the log has changed meanwhile"),
+            Self::Unreadable { path, why } => write!(f, "{}: {why}", path.display()),
+            Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for CleanError {}
+
+fn io(path: &std::path::Path) -> impl FnOnce(io::Error) -> CleanError {
+    let path = path.to_path_buf();
+    |error| match error.kind() {
+        ErrorKind::NotFound => CleanError::Changed,
+        _ => CleanError::Io { path, error },
+    }
+}
+
+/// One segment that goes in.
+struct Input {
+    segment: Segment,
+    end: Offset,
+    path: PathBuf,
+}
+
+impl Input {
+    fn info(&self) -> SegmentInfo {
+        let Segment { base, bytes, max_timestamp, .. } = self.segment;
+        SegmentInfo { base, bytes, max_timestamp: max_timestamp.unwrap_or(Timestamp::NONE) }
+    }
+}
+
+impl LogReader {
+    /// Makes a pass. All segments below `clean.until` must be durable: the marks must say so.
+    ///
+    /// # Errors
+    ///
+    /// As `CleanError`; what was written is removed again, as far as that is possible.
+    pub async fn clean(
+        &self,
+        clean: &Clean,
+        tools: &Tools<'_>,
+    ) -> Result<(Cleaned, Counts), CleanError> {
+        let partition = self.log.partition;
+        let marked = self.shared.marks().get(&partition).map(|mark| mark.segment);
+        // What a mark speaks of byte by byte must not be replaced under it.
+        if marked.is_none_or(|segment| segment < clean.until) {
+            return Err(CleanError::Changed);
+        }
+        let (inputs, generation, cuts) = self.inputs(clean.until)?;
+        let mut made = Vec::new();
+        let result = self.make(clean, tools, &inputs, generation, &mut made).await;
+        let changed = {
+            let state = self.log.state();
+            state.removed || state.cuts != cuts
+        };
+        let result =
+            result.and_then(|done| if changed { Err(CleanError::Changed) } else { Ok(done) });
+        if result.is_err() {
+            for path in made {
+                // Otherwise the next start removes it.
+                let _ = self.shared.disk.remove(&path).await;
+            }
+        }
+        result
+    }
+
+    fn inputs(&self, until: Offset) -> Result<(Vec<Input>, u32, u64), CleanError> {
+        let mut state = self.log.state();
+        state.generations += 1;
+        let pairs = state.segments.windows(2).filter(|pair| pair[0].base < until);
+        let inputs = pairs.map(|pair| {
+            let segment = pair[0].clone();
+            let path = self.log.file(segment.base, segment.generation, FileKind::Segment);
+            Input { segment, end: pair[1].base, path }
+        });
+        let inputs: Vec<_> = inputs.collect();
+        match inputs.last() {
+            Some(last) if last.end == until && !state.removed => {
+                Ok((inputs, state.generations, state.cuts))
+            }
+            _ => Err(CleanError::Changed),
+        }
+    }
+
+    async fn make(
+        &self,
+        clean: &Clean,
+        tools: &Tools<'_>,
+        inputs: &[Input],
+        generation: u32,
+        made: &mut Vec<PathBuf>,
+    ) -> Result<(Cleaned, Counts), CleanError> {
+        let gathering = self.gather(clean, tools, inputs).await?;
+        reached!("keys-gathered");
+        let mut pass = Pass::new(&gathering, &clean.rules, clean.segment_bytes_max, generation);
+        let mut output = Output { reader: self, generation, open: None, made };
+        let mut steps = Vec::new();
+        for input in inputs {
+            pass.begin(input.info(), input.end, &mut steps);
+            let mut frames = self.frames(input).await?;
+            while let Some((batch, levels)) = frames.next().await? {
+                let records = match pass.wants(batch.header()) {
+                    true => unpack(tools, &batch).await.map_err(|why| frames.unreadable(why))?,
+                    false => Bytes::new(),
+                };
+                let bytes = batch.len() as u64;
+                let taken = pass.take(batch, levels, &records, &mut steps);
+                taken.map_err(|error| frames.unreadable(error.to_string()))?;
+                let written = output.write(&mut steps).await?;
+                spend(tools, bytes + written).await?;
+            }
+        }
+        let (cleaned, counts) = pass.end(&mut steps);
+        output.write(&mut steps).await?;
+        output.finish().await?;
+        let directory = &self.log.directory;
+        if !mutant!("rewrite-not-synced") {
+            self.shared.disk.sync_directory(directory).await.map_err(io(directory))?;
+        }
+        reached!("cleaned-not-replaced");
+        Ok((cleaned, counts))
+    }
+
+    async fn gather(
+        &self,
+        clean: &Clean,
+        tools: &Tools<'_>,
+        inputs: &[Input],
+    ) -> Result<Gathering, CleanError> {
+        let keys = Keys::new(tools.key_bytes_max, tools.hash_key);
+        let mut gathering = Gathering::new(keys, clean.dirty);
+        for input in inputs.iter().filter(|input| input.end > clean.dirty) {
+            let mut frames = self.frames(input).await?;
+            while let Some((batch, _)) = frames.next().await? {
+                if !gathering.wants(batch.header()) {
+                    continue;
+                }
+                let records = unpack(tools, &batch).await.map_err(|why| frames.unreadable(why))?;
+                let taken = gathering.take(&batch, &records);
+                if !taken.map_err(|error| frames.unreadable(error.to_string()))? {
+                    reached!("not-all-keys-fit");
+                    return Ok(gathering);
+                }
+                spend(tools, batch.len() as u64).await?;
+            }
+        }
+        Ok(gathering)
+    }
+
+    async fn frames<'a>(&self, input: &'a Input) -> Result<Frames<'a>, CleanError> {
+        let file = self.shared.disk.open(&input.path, Open::Read).await.map_err(io(&input.path))?;
+        let Segment { base, bytes, .. } = input.segment;
+        let scan = Scan::new(self.log.partition, base, bytes, bytes, Depth::Records);
+        Ok(Frames { input, scan, window: Window::until(file, bytes, PIECE_BYTES) })
+    }
+
+    /// What a pass has made is not wanted.
+    pub async fn discard(&self, cleaned: &Cleaned) {
+        for segment in &cleaned.segments {
+            let (base, generation) = (segment.info.base, segment.generation);
+            if generation == 0 || self.log.state().has(base, generation) {
+                continue;
+            }
+            for kind in [FileKind::Segment, FileKind::Index] {
+                let path = self.log.file(base, generation, kind);
+                let _ = self.shared.disk.remove(&path).await;
+            }
+        }
+        reached!("pass-discarded");
+    }
+}
+
+async fn spend(tools: &Tools<'_>, bytes: u64) -> Result<(), CleanError> {
+    tools.pace.spent(bytes).await;
+    if tools.pace.is_over() { Err(CleanError::Changed) } else { Ok(()) }
+}
+
+async fn unpack(tools: &Tools<'_>, batch: &Batch) -> Result<Bytes, String> {
+    if batch.is_empty() || batch.header().is_control() {
+        return Ok(Bytes::new());
+    }
+    tools.unpack.unpack(batch).await
+}
+
+/// The frames of one segment, in their order.
+struct Frames<'a> {
+    input: &'a Input,
+    scan: Scan,
+    window: Window,
+}
+
+impl Frames<'_> {
+    async fn next(&mut self) -> Result<Option<(Batch, Levels)>, CleanError> {
+        loop {
+            let at = self.scan.position();
+            if at >= self.input.segment.bytes {
+                // The next segment, or what a pass made of it, must go on here.
+                let ends = self.scan.next_offset() == self.input.end;
+                return if ends {
+                    Ok(None)
+                } else {
+                    Err(self.unreadable("it is short".to_owned()))
+                };
+            }
+            let bytes = self.window.at(at).await.map_err(io(&self.input.path))?;
+            match self.scan.step(&bytes) {
+                Scanned::Frame { .. } => {
+                    let frame = Frame::decode(&bytes).ok().flatten();
+                    let frame =
+                        frame.ok_or_else(|| self.unreadable("it has changed".to_owned()))?;
+                    return Ok(Some((frame.batch, frame.header.levels)));
+                }
+                Scanned::More { bytes } => self.window.want(bytes),
+                Scanned::End => return Err(self.unreadable("it is short".to_owned())),
+                Scanned::Torn { flaw } | Scanned::Rot { flaw } => {
+                    return Err(self.unreadable(flaw.to_string()));
+                }
+            }
+        }
+    }
+
+    fn unreadable(&self, why: String) -> CleanError {
+        CleanError::Unreadable { path: self.input.path.clone(), why }
+    }
+}
+
+/// The segments that come out.
+struct Output<'a> {
+    reader: &'a LogReader,
+    generation: u32,
+    open: Option<Opened>,
+    made: &'a mut Vec<PathBuf>,
+}
+
+struct Opened {
+    path: PathBuf,
+    file: Arc<dyn File>,
+    index: Index,
+    position: u64,
+    chunks: Vec<Bytes>,
+    bytes: u64,
+}
+
+impl Output<'_> {
+    /// Does the steps. Returns the bytes of what is written.
+    async fn write(&mut self, steps: &mut Vec<Step>) -> Result<u64, CleanError> {
+        let mut written = 0;
+        for step in steps.drain(..) {
+            match step {
+                Step::Begin(base) => {
+                    self.finish().await?;
+                    self.begin(base).await?;
+                }
+                Step::Append(batch, levels) => {
+                    let partition = self.reader.log.partition;
+                    let open = self.open.as_mut().expect("a segment was begun");
+                    let bytes = FrameHeader::of(partition, &batch, levels).frame_bytes();
+                    debug_assert_eq!(bytes, (FRAME_HEADER_BYTES + batch.len()) as u64);
+                    open.index.push(batch.header(), levels, bytes);
+                    open.chunks.extend(frame_chunks(partition, &batch, levels));
+                    open.bytes += bytes;
+                    written += bytes;
+                    if open.bytes >= PIECE_BYTES as u64 {
+                        open.flush().await?;
+                    }
+                }
+            }
+        }
+        Ok(written)
+    }
+
+    async fn begin(&mut self, base: Offset) -> Result<(), CleanError> {
+        let path = self.reader.log.file(base, self.generation, FileKind::Segment);
+        let disk = &self.reader.shared.disk;
+        self.made.push(path.clone());
+        self.made.push(self.reader.log.file(base, self.generation, FileKind::Index));
+        let file = match disk.open(&path, Open::Create).await {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let file = disk.open(&path, Open::Write).await.map_err(io(&path))?;
+                file.set_len(0).await.map_err(io(&path))?;
+                file
+            }
+            opened => opened.map_err(io(&path))?,
+        };
+        let (chunks, index) = (Vec::new(), Index::new(base));
+        self.open = Some(Opened { path, file, index, position: 0, chunks, bytes: 0 });
+        Ok(())
+    }
+
+    /// What was begun last is complete: it is synced, and its index beside it.
+    async fn finish(&mut self) -> Result<(), CleanError> {
+        let Some(mut open) = self.open.take() else { return Ok(()) };
+        open.flush().await?;
+        // zoo D9: what replaces records that were durable is not.
+        if !mutant!("rewrite-not-synced") {
+            open.file.sync().await.map_err(io(&open.path))?;
+        }
+        let (base, disk) = (open.index.base(), &*self.reader.shared.disk);
+        let path = self.reader.log.file(base, self.generation, FileKind::Index);
+        write_side(disk, &path, 0, open.index.encode()).await.map_err(io(&path))?;
+        reached!("segment-cleaned");
+        Ok(())
+    }
+}
+
+impl Opened {
+    async fn flush(&mut self) -> Result<(), CleanError> {
+        let chunks = std::mem::take(&mut self.chunks);
+        let written = self.file.write_at(self.position, chunks).await;
+        written.map_err(io(&self.path))?;
+        self.position += std::mem::take(&mut self.bytes);
+        Ok(())
+    }
+}
