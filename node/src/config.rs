@@ -316,6 +316,9 @@ settings! {
         checkpoint_bytes: u64 = 96 << 20, within 16 << 10, 64 << 30;
         /// Bytes written to one segment after which it is synced ahead of that.
         ahead_bytes: u64 = 1 << 20, within 4 << 10, 64 << 30;
+        /// Bytes that stay free on the disk: below, producers are refused until there are more; 0
+        /// does without.
+        min_free: u64 = 64 << 20, within 0, 1 << 50;
         /// Segments held open.
         open_files_max: usize = 8192, within 4, 1_000_000;
         /// Bytes of records that were cut off a log and set aside; the oldest go beyond.

@@ -21,4 +21,5 @@ mod membership;
 mod peers;
 mod quorum_cell;
 mod scrubber;
+mod space;
 mod timekeeper;

@@ -37,6 +37,7 @@ use crate::metrics::Metrics;
 pub use crate::peers::LinkStatus;
 use crate::peers::Peers;
 use crate::quorum_cell::QuorumCell;
+use crate::space::Space;
 use crate::storage::{LogError, OpenReport, ReadError, Storage, StorageError};
 use crate::witness::Witness;
 use crate::world::World;
@@ -66,6 +67,7 @@ pub(crate) struct Node {
     pub(crate) unpacking: Unpacking,
     pub(crate) fetch_sessions: FetchSessions,
     pub(crate) producer_ids: ProducerIds,
+    pub(crate) space: Arc<Space>,
     pub(crate) metrics: Arc<Metrics>,
 }
 

@@ -20,6 +20,7 @@ use std::fmt;
 use self::dense::{ByValue, Dense};
 use crate::history::{Call, End, History, OperationId, Partition, Producer, Value};
 use crate::plan::{Acks, Flush, Plan};
+use crate::workload::values;
 
 /// A property that does not hold, and where.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -139,6 +140,8 @@ pub struct FinalLog {
     pub end: i64,
     /// By offset; `None` for bytes that nobody wrote.
     pub records: Dense<Option<Value>>,
+    /// Where each key stands last, of those that compaction tells apart.
+    pub last_of_keys: BTreeMap<u64, i64>,
 }
 
 /// A history, sorted for the checkers.
@@ -192,6 +195,10 @@ impl<'a> Evidence<'a> {
             log.end = log.end.max(*high_watermark);
             for seen in records {
                 log.records.insert(seen.offset, seen.value);
+                if let Some(key) = seen.value.and_then(values::compacted_key) {
+                    let last = log.last_of_keys.entry(key).or_insert(seen.offset);
+                    *last = seen.offset.max(*last);
+                }
             }
         }
         // A reading that did not come to its end says nothing about what is missing.
@@ -202,6 +209,20 @@ impl<'a> Evidence<'a> {
 
     pub fn promise(&self, partition: Partition) -> Promise {
         promise(self.plan, self.struck, partition)
+    }
+
+    /// Whether compaction may take records of the partition.
+    pub fn is_compacted(&self, partition: Partition) -> bool {
+        self.plan.topics.get(partition.topic as usize).is_some_and(|topic| topic.compact)
+    }
+
+    /// Whether compaction may have taken `value` from `offset`: its key has a later record.
+    pub fn is_superseded(&self, partition: Partition, offset: i64, value: Value) -> bool {
+        let Some(log) = self.finals.get(&partition) else { return false };
+        let Some(key) = values::compacted_key(value) else { return false };
+        self.is_compacted(partition)
+            && log.records.get(offset).is_none()
+            && log.last_of_keys.get(&key).is_some_and(|last| *last > offset)
     }
 
     /// Appends that were acknowledged with their offset.

@@ -239,6 +239,10 @@ plan_item! {
         retention_bytes: Option<u64> = None,
         /// `retention.ms`.
         retention_time: Option<Duration> = None,
+        /// `cleanup.policy` has `compact`; deleted is by age and size as well, if these are set.
+        compact: bool = false,
+        /// `min.cleanable.dirty.ratio`, of a topic that is compacted.
+        cleanable: Ratio = Ratio::NEVER,
     }
 }
 

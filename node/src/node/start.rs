@@ -40,6 +40,7 @@ use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::quorum_cell::QuorumCell;
 use crate::scrubber::Scrubber;
+use crate::space;
 use crate::storage::{Identity, Storage, StorageConfig};
 use crate::timekeeper::{self, Timekeeper};
 use crate::witness::Witness;
@@ -91,6 +92,11 @@ pub(super) async fn start(
     tokio::spawn(keeper(node, Arc::clone(&news), &started.halt, witness).run());
     tokio::spawn(timekeeper(node, wall_clock, &started.halt).run());
     tokio::spawn(Scrubber::new(node).run());
+    let (storage, clock) = (Arc::downgrade(&node.storage), Arc::clone(&node.clock));
+    // A disk in memory is full when its process is at its limit.
+    let settings = &node.config.storage;
+    let min_free = if settings.ephemeral { 0 } else { settings.min_free };
+    tokio::spawn(space::watch(Arc::clone(&node.space), storage, clock, min_free));
     tokio::spawn(Cleaner::new(node, rng.bytes()).run(jobs));
     tokio::select! {
         biased;
@@ -236,6 +242,7 @@ impl Machinery<'_> {
             ),
             fetch_sessions: fetch_sessions(&config, seed),
             producer_ids: ProducerIds::default(),
+            space: Arc::default(),
             metrics: Arc::clone(&told.metrics),
             config,
         })

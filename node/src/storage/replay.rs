@@ -494,7 +494,7 @@ impl<'a> Replay<'a> {
                 marks.extend(mark.map(|mark| (partition, mark)));
             }
             for (&partition, &(end, start)) in &self.missed {
-                let mark = marks.entry(partition).or_insert(Mark::nothing(partition));
+                let mark = marks.entry(partition).or_insert_with(|| Mark::nothing(partition));
                 mark.end = mark.end.max(end);
                 mark.log_start = mark.log_start.max(start);
             }

@@ -11,10 +11,11 @@ use quorate_net::client::{
     Client, ConfigurationChange, Consumer, ConsumerConfig, GroupConfig, GroupConsumer, Message,
     OnReset, Polled, Position, ProducerConfig, Resource,
 };
+use quorate_node::disk::memory::MemoryDisk;
 use quorate_node::disk::os::OsDisk;
 use quorate_node::node::{RunningNode, run};
 
-use crate::house::{client, config, pause, produce, soon, until, world};
+use crate::house::{client as connect, config, pause, produce, soon, until, world};
 use crate::requests::create;
 
 const KEYS: usize = 7;
@@ -67,7 +68,7 @@ async fn read(client: &Client, topic: &str, last: usize) -> (Vec<i64>, BTreeMap<
 async fn readers_see_the_last_of_each_key() {
     let directory = tempfile::tempdir().unwrap();
     let node = start(directory.path(), 1).await;
-    let client = self::client(&node);
+    let client = connect(&node);
     let compacted = [("cleanup.policy", "compact"), ("segment.bytes", "1024")];
     create(&client, "orders", 1, &compacted).await;
     send(&client, "orders", 0..200).await;
@@ -87,10 +88,44 @@ async fn readers_see_the_last_of_each_key() {
     // Offsets do not move, and the log goes on where it was, over a start as well.
     node.shutdown().await.unwrap();
     let node = start(directory.path(), 2).await;
-    let client = self::client(&node);
+    let client = connect(&node);
     send(&client, "orders", 260..261).await;
     let (offsets, _) = read(&client, "orders", 260).await;
     assert_eq!(offsets.last(), Some(&260));
+}
+
+/// Below `storage.min_free` producers wait; consumers and deletions do not, and these make room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_is_nearly_full_recovers_by_itself() {
+    let settings = [("storage.min_free", "24MiB"), ("storage.checkpoint_bytes", "1MiB")];
+    let disk = Arc::new(MemoryDisk::ephemeral(48 << 20));
+    let node = run(config(&settings), world(disk, 1)).await.unwrap();
+    let client = connect(&node);
+    create(&client, "small", 1, &[]).await;
+    produce(&client, "small", 0..10).await;
+    let producer = client.producer(ProducerConfig::default()).unwrap();
+    let large = |number: u64| Message {
+        topic: "large".into(),
+        partition: Some(0),
+        value: Some(Bytes::from(vec![number as u8; 900_000])),
+        ..Message::default()
+    };
+    create(&client, "large", 1, &[]).await;
+    let refused = node.metrics().batches_refused.value();
+    let mut waiting = Vec::new();
+    for number in 0..40 {
+        waiting.push(producer.send(large(number)).await.unwrap());
+        if node.metrics().batches_refused.value() > refused {
+            break;
+        }
+        pause(100).await;
+    }
+    until(|| node.metrics().batches_refused.value() > refused).await;
+    assert_eq!(crate::house::consume(&client, "small", 10).await.len(), 10);
+    client.delete_topic("large").await.unwrap();
+    // A topic that is gone is made anew by whoever writes to it; what waited may be lost with it.
+    soon(produce(&client, "small", 10..20)).await;
+    drop(waiting);
 }
 
 async fn join(client: &Client) -> GroupConsumer {
@@ -107,7 +142,7 @@ async fn join(client: &Client) -> GroupConsumer {
 async fn a_coordinator_finds_its_groups_in_what_is_left() {
     let directory = tempfile::tempdir().unwrap();
     let node = start(directory.path(), 1).await;
-    let client = self::client(&node);
+    let client = connect(&node);
     create(&client, "orders", 1, &[]).await;
     produce(&client, "orders", 0..100).await;
     let mut member = join(&client).await;
@@ -124,7 +159,7 @@ async fn a_coordinator_finds_its_groups_in_what_is_left() {
     member.close().await.unwrap();
     node.shutdown().await.unwrap();
     let node = start(directory.path(), 2).await;
-    let client = self::client(&node);
+    let client = connect(&node);
     let mut member = join(&client).await;
     let polled = soon(async {
         loop {

@@ -31,6 +31,7 @@ pub(crate) fn config(settings: &[(&str, &str)]) -> NodeConfig {
         ("network.listen", "127.0.0.1:0"),
         ("node.shards", "2"),
         ("storage.journal_file_bytes", "1MiB"),
+        ("storage.min_free", "0"),
         ("group.initial_rebalance_delay", "0"),
         ("node.stop_timeout", "5s"),
     ];

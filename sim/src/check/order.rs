@@ -158,7 +158,10 @@ fn batches_stand_together(
         let Some(place) = values.iter().position(|other| other == value) else { continue };
         let base = offset - place as i64;
         for (at, wanted) in (base..).zip(values) {
-            if at >= log.start && log.records.get(at) != Some(&Some(*wanted)) {
+            if at >= log.start
+                && log.records.get(at) != Some(&Some(*wanted))
+                && !evidence.is_superseded(partition, at, *wanted)
+            {
                 let sentence = format!("{value:x} stands at {offset} without {wanted:x} at {at}");
                 blame(violations, "torn-batch", partition, sentence);
                 return;

@@ -10,7 +10,7 @@ pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
     for (partition, log) in &evidence.finals {
         start_is_wanted(evidence, *partition, log, violations);
         if evidence.promise(*partition).survives {
-            final_is_whole(*partition, log, violations);
+            final_is_whole(evidence, *partition, log, violations);
         }
         if evidence.promise(*partition).unread_survives {
             acknowledged_survives(evidence, *partition, log, violations);
@@ -31,7 +31,7 @@ fn acknowledged_survives(
                 continue;
             }
             let found = log.records.get(offset);
-            if found != Some(&Some(*value)) {
+            if found != Some(&Some(*value)) && !evidence.is_superseded(partition, offset, *value) {
                 let found =
                     found.map_or_else(|| "nothing".to_owned(), |found| format!("{found:x?}"));
                 let sentence = format!(
@@ -52,7 +52,12 @@ fn read_survives(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
             continue;
         }
         for seen in reading.records {
-            if seen.offset >= log.start && log.records.get(seen.offset) != Some(&seen.value) {
+            let partition = reading.partition;
+            let gone = |value| evidence.is_superseded(partition, seen.offset, value);
+            if seen.offset >= log.start
+                && log.records.get(seen.offset) != Some(&seen.value)
+                && !seen.value.is_some_and(gone)
+            {
                 let sentence = format!(
                     "operation {} read {:x?} at {}; it is not there at the end (the log is {}..{})",
                     reading.id.0, seen.value, seen.offset, log.start, log.end
@@ -63,8 +68,16 @@ fn read_survives(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Between its start and its end, the log has no hole.
-fn final_is_whole(partition: Partition, log: &FinalLog, violations: &mut Vec<Violation>) {
+/// Between its start and its end, the log has no hole, unless compaction made it.
+fn final_is_whole(
+    evidence: &Evidence<'_>,
+    partition: Partition,
+    log: &FinalLog,
+    violations: &mut Vec<Violation>,
+) {
+    if evidence.is_compacted(partition) {
+        return;
+    }
     let hole = (log.start..log.end).find(|offset| log.records.get(*offset).is_none());
     if let Some(hole) = hole {
         let sentence = format!("the log is {}..{}, but has no record {hole}", log.start, log.end);

@@ -121,6 +121,8 @@ fn draw_topics(chance: &mut Chance) -> Vec<Topic> {
         log_append_time: chance.one_in(4),
         retention_bytes: None,
         retention_time: None,
+        compact: false,
+        cleanable: Ratio::NEVER,
     };
     (0..1 + chance.below(3)).map(|_| topic(chance)).collect()
 }

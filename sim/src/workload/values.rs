@@ -8,6 +8,7 @@ use quorate_core::time::Timestamp;
 use quorate_net::client::{self, Message};
 
 use crate::history::{Producer, Seen, Value};
+use crate::plan::Plan;
 
 /// A reader refuses to decompress a batch to more than this.
 const UNCOMPRESSED_MAX: usize = 64 << 20;
@@ -43,8 +44,28 @@ fn are_bytes_of(value: Value, found: &[u8]) -> bool {
         && found[FEWEST_BYTES..].chunks(FEWEST_BYTES).all(|part| *part == noise[..part.len()])
 }
 
-/// Null, empty, and something.
+/// A writer's number with this bit writes into topics that are compacted.
+const COMPACTED: u32 = 128;
+/// Keys of such records.
+const KEYS: u64 = 5;
+
+/// The writer's number that its values tell.
+pub fn writer(plan: &Plan, number: u32) -> u32 {
+    let compacted = plan.topics.iter().any(|topic| topic.compact);
+    if compacted { number | COMPACTED } else { number }
+}
+
+/// Which key a value has, of those that compaction tells apart.
+pub fn compacted_key(value: Value) -> Option<u64> {
+    (value >> 56 >= u64::from(COMPACTED)).then_some(value % KEYS)
+}
+
+/// Null, empty, and something; one of a few where that matters.
 fn key_of(value: Value, bytes: &[u8; 8]) -> Option<&[u8]> {
+    const NAMES: [&[u8]; KEYS as usize] = [b"", b"a", b"b", b"c", b"a key"];
+    if let Some(key) = compacted_key(value) {
+        return Some(NAMES[key as usize]);
+    }
     match value % 3 {
         0 => None,
         1 => Some(&[]),

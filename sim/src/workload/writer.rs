@@ -14,6 +14,8 @@ use crate::plan::{Acks, AppendRead, Codecs, Plan};
 
 pub struct Writer {
     pub client: u32,
+    /// As its values tell it.
+    name: u32,
     pub chance: Chance,
     workload: AppendRead,
     partitions: Vec<Partition>,
@@ -70,6 +72,7 @@ impl Writer {
     pub fn new(plan: &Plan, client: u32) -> Self {
         Self {
             client,
+            name: values::writer(plan, client),
             chance: Chance::new(plan.seed, &format!("writer {client}")),
             workload: plan.workload.clone(),
             partitions: partitions(plan),
@@ -126,7 +129,7 @@ impl Writer {
             .map(|_| {
                 self.values += 1;
                 let bytes = self.chance.between(self.workload.value_bytes);
-                values::value(self.client, bytes, self.values)
+                values::value(self.name, bytes, self.values)
             })
             .collect();
         let producer = self.producer.map(|(id, epoch)| {

@@ -506,5 +506,12 @@ fn config(plan: &Plan, number: u32) -> NodeConfig {
     config.storage.group_bytes_max = knobs.group_bytes;
     config.storage.open_files_max = knobs.open_files as usize;
     config.storage.queue_max = knobs.queue as usize;
+    // What happens on a disk without any room is what is looked for.
+    config.storage.min_free = 0;
+    if plan.topics.iter().any(|topic| topic.compact) {
+        config.storage.clean_check_interval = Duration::from_millis(100);
+        // Some keys fit, and not all of them.
+        config.storage.clean_key_bytes_max = 1 << 10;
+    }
     config
 }

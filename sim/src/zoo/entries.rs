@@ -15,7 +15,9 @@ const fn entry(id: &'static str, slug: &'static str, not_yet: &'static str) -> E
 }
 
 const PLANTED: &str = "";
-const COMPACTION: &str = "nothing is compacted yet";
+const COMPACTION: &str = "planted, and caught outside of the simulator: `cargo planted` walks over \
+                          compacted logs and over lives of their storage";
+const REPLAYED: &str = "planted; a test of the node has a coordinator read a compacted log";
 const TRANSACTIONS: &str = "there are no transactions yet";
 pub(super) const GROUPS: &str = "the workload has no groups yet";
 pub(super) const MARKS: &str = "planted, and without effect: the numbers of the journal's groups \
@@ -161,7 +163,7 @@ pub const ENTRIES: &[Entry] = &[
     entry("G8", "old-owner-claims-win", CLIENT),
     entry("G9", "partial-heartbeat-reply", NEW_GROUPS),
     entry("G11", "serve-before-load", GROUPS),
-    entry("G12", "load-loops-on-gap", COMPACTION),
+    entry("G12", "load-loops-on-gap", REPLAYED),
     entry("G13", "zombie-coordinator-expires-members", "the workload has no groups yet"),
     entry("G14", "partial-metadata-drops-partitions", CLIENT),
     entry("H1", "offsets-expire-in-use", GROUPS),
@@ -176,9 +178,9 @@ pub const ENTRIES: &[Entry] = &[
     entry("H7", "spurious-zero-offset", PLANTED),
     entry("H8", "flush-returns-before-split-batches", CLIENT),
     entry("I1", "compact-past-hw", COMPACTION),
-    entry("I2", "marker-dropped-by-key", COMPACTION),
-    entry("I3", "aborted-index-of-uncleaned-tail-lost", COMPACTION),
-    entry("I4", "txn-state-reset-between-groups", COMPACTION),
+    entry("I2", "marker-dropped-by-key", TRANSACTIONS),
+    entry("I3", "aborted-index-of-uncleaned-tail-lost", TRANSACTIONS),
+    entry("I4", "txn-state-reset-between-groups", TRANSACTIONS),
     entry("I5", "cleaner-loses-end-offset", COMPACTION),
     entry("I6", "retention-past-hw", PLANTED),
     entry("I8", "policy-change-races-cleaner", COMPACTION),

@@ -78,6 +78,11 @@ pub(crate) async fn begin(node: Arc<Node>, version: i16, request: ProduceRequest
         for data in partition_data {
             let topic = topic.as_deref().map_err(|code| *code);
             let row = match acks {
+                Some(_) if node.space.is_short() => {
+                    let why = "the disk is nearly full (storage.min_free)";
+                    node.metrics.batches_refused.add(1);
+                    Ok(refused(data.index, Code::KafkaStorageError, Some(why.into())))
+                }
                 Some(_) => append(&node, topic, data, &terms).await,
                 None => Ok(refused(data.index, Code::InvalidRequiredAcks, None)),
             };

@@ -19,6 +19,7 @@ pub(super) fn add(seed: u64, plan: &mut Plan) {
     youth(&mut chance("youth"), plan);
     marks(&mut chance("marks"), plan);
     ageless(&mut chance("ageless"), plan);
+    compaction(&mut chance("compaction"), plan);
 }
 
 fn tell(plan: &mut Plan, story: &str) {
@@ -60,6 +61,20 @@ fn retention(chance: &mut Chance, plan: &mut Plan) {
     }
     let undated = [Ratio::NEVER, Ratio::NEVER, Ratio::new(1, 2), Ratio::new(1, 1)];
     plan.workload.undated = *chance.pick(&undated);
+}
+
+/// Few keys, small segments: most records have had their time when they are read. One node: copies
+/// of several are not compared where each has compacted its own.
+fn compaction(chance: &mut Chance, plan: &mut Plan) {
+    if !chance.one_in(5) || plan.cluster.nodes > 1 {
+        return;
+    }
+    tell(plan, "compaction");
+    for topic in &mut plan.topics {
+        topic.compact = !chance.one_in(4);
+        topic.cleanable = *chance.pick(&[Ratio::NEVER, Ratio::new(1, 3), Ratio::new(1, 2)]);
+        topic.segment_bytes = topic.segment_bytes.min(*chance.pick(&[1024, 4096]));
+    }
 }
 
 /// Producers soon use up their sequence numbers, and go on with 0.

@@ -167,7 +167,8 @@ impl LibraryWriter {
             let partition = *self.chance.pick(&self.partitions);
             self.values += 1;
             let bytes = self.chance.between(self.scene.plan.workload.value_bytes);
-            let value = values::value(self.client, bytes, self.values);
+            let value =
+                values::value(values::writer(&self.scene.plan, self.client), bytes, self.values);
             let mut message = values::message(value);
             message.topic = Arc::from(topic_name(partition).as_str());
             message.partition = Some(partition.index as i32);

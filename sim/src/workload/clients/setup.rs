@@ -72,11 +72,22 @@ fn configs(plan: &Plan, topic: &Topic) -> Vec<CreatableTopicConfig> {
         ("retention.ms", kept(topic.retention_time.map(|time| time.as_millis() as u64))),
         ("retention.bytes", kept(topic.retention_bytes)),
     ];
+    let policy = if topic.retention_bytes.is_some() || topic.retention_time.is_some() {
+        "compact,delete"
+    } else {
+        "compact"
+    };
+    let share = topic.cleanable.hits * 100 / topic.cleanable.of.max(1);
+    let compacted = [
+        ("cleanup.policy", policy.to_owned()),
+        ("min.cleanable.dirty.ratio", format!("0.{share:02}")),
+    ];
+    let compacted = compacted.into_iter().filter(|_| topic.compact);
     let config = |(name, value)| CreatableTopicConfig {
         name: Text::from_static(name),
         value: Some(Text::from(value)),
     };
-    let mut configs: Vec<_> = settings.into_iter().map(config).collect();
+    let mut configs: Vec<_> = settings.into_iter().chain(compacted).map(config).collect();
     if plan.cluster.nodes > 1 {
         configs.push(config(("min.insync.replicas", plan.cluster.in_sync_min.to_string())));
     }
