@@ -263,6 +263,10 @@ settings! {
         replication: i16 = 0, within 0, 32;
         /// Whether asking for a topic creates it (`auto.create.topics.enable`).
         auto_create: bool = true;
+        /// How often at most a log is searched for segments that are too old
+        /// (`log.retention.check.interval.ms`).
+        retention_check_interval: Duration = 5 * MINUTE, time_within
+            Duration::from_millis(10), DAY;
         /// Partitions on this node, all topics together.
         partitions_max: usize = 100_000, within 1, 10_000_000;
     }

@@ -18,6 +18,7 @@ pub mod elect_unclean;
 pub mod journal_gone;
 pub mod lose_replies;
 pub mod maintenance;
+pub mod misdirected_write;
 pub mod pause;
 pub mod power_loss;
 pub mod read_fails;
@@ -136,6 +137,7 @@ kinds! {
     ElectUnclean(elect_unclean::ElectUnclean),
     AddPartitions(add_partitions::AddPartitions),
     JournalGone(journal_gone::JournalGone),
+    MisdirectedWrite(misdirected_write::MisdirectedWrite),
 }
 
 impl Kind {

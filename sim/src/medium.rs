@@ -14,6 +14,7 @@ use quorate_core::segment::checkpoint::Marks;
 
 use crate::chance::Chance;
 use crate::fault::bit_flip::Files;
+use crate::fault::misdirected_write::{Lands, MisdirectedWrite};
 use crate::fault::power_loss::Unsynced;
 use names::{Entry, FileId, Names};
 use pages::{Captured, Loss, Pages, SECTOR};
@@ -51,8 +52,19 @@ pub struct Medium {
     pub write_fails: bool,
     /// So many reads fail.
     pub reads_fail: u32,
+    /// The next write to such a file lands elsewhere.
+    pub misdirects: Option<MisdirectedWrite>,
+    /// A write has landed elsewhere, and nobody has been told.
+    misdirected: Option<Misdirected>,
     /// The life in which a write or a sync last failed, and somebody was told.
     failed_in: Option<u32>,
+}
+
+/// A write that landed elsewhere: where it belongs, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misdirected {
+    pub from: (PathBuf, u64),
+    pub to: (PathBuf, u64),
 }
 
 /// What a sync of a file did.
@@ -104,6 +116,8 @@ impl Medium {
             sync_fails: false,
             write_fails: false,
             reads_fail: 0,
+            misdirects: None,
+            misdirected: None,
             failed_in: None,
         }
     }
@@ -261,8 +275,41 @@ impl Medium {
             self.write(file, position, &chunks, part);
             return Err(io::ErrorKind::StorageFull.into());
         }
+        let (file, position) = self.misdirect(file, position).unwrap_or((file, position));
         self.write(file, position, &chunks, bytes);
         Ok(())
+    }
+
+    /// Where a write lands instead, if that is its lot.
+    fn misdirect(&mut self, file: FileId, position: u64) -> Option<(FileId, u64)> {
+        let MisdirectedWrite { files, lands } = self.misdirects.clone()?;
+        let mut paths = self.names.paths();
+        let path = paths.iter().find(|(_, named)| *named == file).map(|(path, _)| path.clone())?;
+        if !files.include(&path) {
+            return None;
+        }
+        self.misdirects = None;
+        let kind = Files::of(&path);
+        paths.retain(|(other, named)| *named != file && Files::of(other) == kind);
+        if self.chance.one_in(2) && paths.iter().any(|(other, _)| has_name_of(other, &path)) {
+            paths.retain(|(other, _)| has_name_of(other, &path));
+        }
+        let is_elsewhere = lands == Lands::OtherFile && !paths.is_empty();
+        let (other, target) =
+            if is_elsewhere { self.chance.pick(&paths).clone() } else { (path.clone(), file) };
+        let mut at = position;
+        if !is_elsewhere || self.chance.one_in(4) {
+            let sector = SECTOR as u64;
+            at = self.chance.below(self.len(target) / sector + 1) * sector + position % sector;
+            at += if (target, at) == (file, position) { sector } else { 0 };
+        }
+        self.misdirected = Some(Misdirected { from: (path, position), to: (other, at) });
+        Some((target, at))
+    }
+
+    /// The last write that landed elsewhere, if nobody has been told yet.
+    pub fn take_misdirected(&mut self) -> Option<Misdirected> {
+        self.misdirected.take()
     }
 
     fn write(&mut self, file: FileId, mut position: u64, chunks: &[Bytes], mut most: u64) {
@@ -369,19 +416,8 @@ impl Medium {
 
     /// Flips one durable bit in one of the files. Says where.
     pub fn flip_bit(&mut self, files: Files) -> Option<(PathBuf, u64)> {
-        let is_segment = |path: &Path| path.extension().is_some_and(|kind| kind == "segment");
-        let wanted = |path: &Path| {
-            let is_journal = path.to_string_lossy().contains("journal");
-            match files {
-                Files::Any => true,
-                Files::Journal => is_journal,
-                Files::Segment | Files::Newest => is_segment(path),
-                Files::Side => !is_journal && !is_segment(path),
-                Files::Marks => path.ends_with("marks"),
-            }
-        };
         let mut paths = self.names.paths();
-        paths.retain(|(path, file)| wanted(path) && self.len(*file) > 0);
+        paths.retain(|(path, file)| files.include(path) && self.len(*file) > 0);
         if files == Files::Newest {
             // The names of a log's segments rise; another log's segments have another directory.
             paths.sort();
@@ -399,5 +435,45 @@ impl Medium {
         let (path, file) = self.chance.pick(&paths).clone();
         let pages = self.files.get_mut(&file)?;
         Some((path, pages.flip_bit(&mut self.chance)?))
+    }
+}
+
+fn has_name_of(path: &Path, other: &Path) -> bool {
+    path.file_name() == other.file_name()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(medium: &mut Medium, file: FileId, position: u64, bytes: &'static [u8]) {
+        let key = medium.begin_write(file, position, vec![Bytes::from_static(bytes)]);
+        medium.complete_write(key).expect("the disk says that it is done");
+    }
+
+    #[test]
+    fn a_misdirected_write_is_done_elsewhere_once() {
+        for lands in [Lands::SameFile, Lands::OtherFile] {
+            let mut medium = Medium::new(Chance::new(3, "medium"), 1 << 20);
+            let path = |log: &str| PathBuf::from("/").join(log).join("0.segment");
+            let files = ["/a", "/b"].map(|log| {
+                medium.make_directory(Path::new(log)).expect("made");
+                medium.open(&path(log), true).expect("made")
+            });
+            write(&mut medium, files[0], 0, &[1; 600]);
+            write(&mut medium, files[1], 0, &[2; 600]);
+            medium.misdirects = Some(MisdirectedWrite { files: Files::Segment, lands });
+            write(&mut medium, files[0], 600, &[3; 10]);
+            let told = medium.take_misdirected().expect("it was");
+            assert_eq!(told.from, (path("/a"), 600));
+            let target = files[usize::from(lands == Lands::OtherFile)];
+            let landed = medium.read(target, told.to.1, 10).expect("read");
+            assert_eq!(landed[..], [3; 10], "{told:?}");
+            assert!(lands == Lands::OtherFile || told.to.1 != 600);
+            assert!(medium.read(files[0], 600, 10).expect("read")[..] != [3; 10]);
+            write(&mut medium, files[0], 600, &[4; 10]);
+            assert_eq!(medium.read(files[0], 600, 10).expect("read")[..], [4; 10]);
+            assert_eq!(medium.take_misdirected(), None);
+        }
     }
 }

@@ -62,7 +62,7 @@ pub fn wait_by_time(
 ) -> Option<Duration> {
     let retention = config.retention_time.filter(|_| config.delete)?;
     let oldest = state.segments.iter().find(|segment| segment.bytes > 0)?;
-    if oldest.max_timestamp == Timestamp::NONE {
+    if oldest.max_timestamp == Timestamp::NONE && !mutant!("unknown-timestamp-is-old") {
         return None;
     }
     let due = oldest.max_timestamp.0.saturating_add(millis(retention)).saturating_add(1);

@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 
 use quorate_core::id::{NodeId, PartitionId};
+use quorate_core::mutant;
+use quorate_core::partition::Recovered;
 use quorate_core::quorum::interface::{ClusterId, DirectoryId, Member, Setup};
 use quorate_core::quorum_log::Fold;
 use quorate_core::shard::interface::{Input, OpenSeat};
@@ -20,6 +22,27 @@ const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
 /// Opens the metadata log and hands it to the seat, which `founders` share with this node.
 pub(super) async fn take(node: &Node, founders: BTreeSet<NodeId>) -> Result<(), NodeError> {
+    let mut read = read(node).await;
+    // zoo D8: a catalogue that cannot be read is taken for an empty one.
+    if mutant!("corrupt-meta-means-orphan") && read.is_err() {
+        node.storage.remove_log(PartitionId::METADATA).await?;
+        read = self::read(node).await;
+    }
+    let (log, fold) = read?;
+    let me = Member { node: node.id, directory: DirectoryId(node.directory) };
+    let open = OpenSeat {
+        setup: Setup { me, founders },
+        log,
+        recovered: fold.finish(),
+        limits: node.config.quorum_limits(),
+        segment_bytes_max: SEGMENT_BYTES_MAX,
+    };
+    node.shards[0].tell(Command::Tell(Input::OpenSeat(Box::new(open)))).await?;
+    Ok(())
+}
+
+/// The metadata log as it stands on the disk, and what it adds up to.
+async fn read(node: &Node) -> Result<(Recovered, Fold), NodeError> {
     let opened = node.storage.open_log(PartitionId::METADATA).await;
     let (log, reader) = opened.map_err(NodeError::Metadata)?;
     let mut fold = Fold::default();
@@ -37,16 +60,7 @@ pub(super) async fn take(node: &Node, founders: BTreeSet<NodeId>) -> Result<(), 
             fold.push(batch).map_err(NodeError::MetadataUnreadable)?;
         }
     }
-    let me = Member { node: node.id, directory: DirectoryId(node.directory) };
-    let open = OpenSeat {
-        setup: Setup { me, founders },
-        log,
-        recovered: fold.finish(),
-        limits: node.config.quorum_limits(),
-        segment_bytes_max: SEGMENT_BYTES_MAX,
-    };
-    node.shards[0].tell(Command::Tell(Input::OpenSeat(Box::new(open)))).await?;
-    Ok(())
+    Ok((log, fold))
 }
 
 /// Kafka writes a cluster's id as 22 characters of URL-safe base64.

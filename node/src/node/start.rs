@@ -286,6 +286,7 @@ fn limits(config: &NodeConfig, wall_clock: WallClock) -> Limits {
         partition: partition::interface::Limits {
             wall_clock,
             compaction_check_interval: config.storage.clean_check_interval,
+            retention_check_interval: config.topic.retention_check_interval,
             replication: partition::interface::ReplicationLimits {
                 lag_time_max: config.peer.lag_time_max,
                 ..partition::interface::ReplicationLimits::default()

@@ -116,10 +116,6 @@ pub(super) async fn read_marks(
     let path = data.join(MARKS);
     let bytes = read(disk, &path).await.map_err(StorageError::io("reading the marks", &path))?;
     let marks = bytes.map(|bytes| Marks::decode(&bytes)).transpose();
-    // zoo D8: a catalogue that cannot be read is taken for an empty one.
-    if mutant!("corrupt-meta-means-orphan") {
-        return Ok(Some(marks.unwrap_or_default().unwrap_or_default()));
-    }
     marks.map_err(|flaw| unusable(path, flaw))
 }
 

@@ -135,7 +135,7 @@ fn disturbance(fault: &Fault) -> Option<(Duration, Duration)> {
         | Kind::ElectUnclean(_) => seconds(60),
         Kind::RemoveVoter(_) | Kind::AddVoter(_) | Kind::AddPartitions(_) => seconds(15),
         // What cannot be read is told at once; but nobody knows when it is found.
-        Kind::BitFlip(_) | Kind::JournalGone(_) => seconds(3600),
+        Kind::BitFlip(_) | Kind::JournalGone(_) | Kind::MisdirectedWrite(_) => seconds(3600),
     };
     Some((fault.at, fault.at + length))
 }

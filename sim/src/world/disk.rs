@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use super::clock::until;
 use crate::chance::{Between, Chance};
 use crate::fault::power_loss::Unsynced;
 use crate::medium::names::FileId;
-use crate::medium::{Medium, Synced, WriteKey};
+use crate::medium::{Medium, Misdirected, Synced, WriteKey};
 use crate::plan;
 use crate::trace::{self, Mark};
 
@@ -64,6 +64,7 @@ impl SimDisks {
             model,
             medium: Mutex::new(medium),
             strain: Mutex::default(),
+            rots: OnceLock::new(),
         })
     }
 
@@ -90,7 +91,11 @@ pub struct NodeDisk {
     model: plan::Disk,
     medium: Mutex<Medium>,
     strain: Mutex<Strain>,
+    rots: OnceLock<Rots>,
 }
+
+/// Is told of files in which durable bytes are not what was written any more.
+type Rots = Box<dyn Fn(&Path) + Send + Sync>;
 
 impl NodeDisk {
     pub fn medium(&self) -> MutexGuard<'_, Medium> {
@@ -99,6 +104,25 @@ impl NodeDisk {
 
     fn strain(&self) -> MutexGuard<'_, Strain> {
         self.strain.lock().expect("one thread")
+    }
+
+    /// Who is told when the disk does by itself what makes files rot.
+    pub fn on_rot(&self, told: impl Fn(&Path) + Send + Sync + 'static) {
+        assert!(self.rots.set(Box::new(told)).is_ok(), "one is told");
+    }
+
+    /// Tells of a write that has just landed elsewhere.
+    fn tell_misdirected(&self) {
+        let Some(Misdirected { from, to }) = self.medium().take_misdirected() else { return };
+        for (path, _) in [&from, &to] {
+            if let Some(told) = self.rots.get() {
+                told(path);
+            }
+        }
+        trace::event(self.time.elapsed(), Mark::Fault, self.who, [from.1, to.1, 0], || {
+            let (belongs, lands) = (from.0.display(), to.0.display());
+            format!("a write to {belongs} at {} lands in {lands} at {}", from.1, to.1)
+        });
     }
 
     /// How the node will die when it is killed next.
@@ -122,6 +146,7 @@ impl NodeDisk {
         medium.sync_fails = false;
         medium.write_fails = false;
         medium.reads_fail = 0;
+        medium.misdirects = None;
     }
 
     fn die(&self) {
@@ -312,7 +337,9 @@ struct Writing<'a> {
 
 impl Writing<'_> {
     fn complete(&self) -> io::Result<()> {
-        alive(&self.file.disk, self.file.incarnation)?.complete_write(self.key)
+        let written = alive(&self.file.disk, self.file.incarnation)?.complete_write(self.key);
+        self.file.disk.tell_misdirected();
+        written
     }
 }
 
@@ -323,6 +350,8 @@ impl Drop for Writing<'_> {
             let fails = std::mem::take(&mut medium.write_fails);
             let _ = medium.complete_write(self.key);
             medium.write_fails = fails;
+            drop(medium);
+            self.file.disk.tell_misdirected();
         }
     }
 }

@@ -100,7 +100,8 @@ async fn one(cluster: Arc<Cluster>, node: u32, kind: Kind, moment: Option<Durati
         | Kind::WriteFails(_)
         | Kind::ReadFails(_)
         | Kind::DiskFull(_)
-        | Kind::BitFlip(_) => on_disk(&member, kind).await,
+        | Kind::BitFlip(_)
+        | Kind::MisdirectedWrite(_) => on_disk(&member, kind).await,
         Kind::Wipe(fault) => {
             if member.wipe() {
                 pass(&member, fault.down).await;
@@ -171,6 +172,7 @@ async fn on_disk(member: &Member, kind: Kind) {
             pass(member, fault.during).await;
             member.disk.medium().full = false;
         }
+        Kind::MisdirectedWrite(fault) => member.disk.medium().misdirects = Some(fault),
         Kind::BitFlip(fault) => {
             if let Some((path, at)) = member.disk.medium().flip_bit(fault.files) {
                 member.rot(&path);

@@ -25,6 +25,7 @@ use super::network::{HostId, SimNetwork};
 use super::witness::{Ledger, Onlooker};
 use crate::chance::Chance;
 use crate::check::{Struck, Violation};
+use crate::fault::bit_flip::Files;
 use crate::fault::power_loss::Unsynced;
 use crate::plan::{self, Nodes, Plan};
 use crate::run::Observed;
@@ -38,6 +39,9 @@ const PEER_PORT: u16 = 9192;
 
 /// Until a node that went down by itself is started again, unless a fault says otherwise.
 const RESTART: Duration = Duration::from_millis(300);
+
+/// How often nodes look for old segments; runs are short.
+const RETENTION_CHECK: Duration = Duration::from_millis(100);
 
 /// Within which a node whose disk has failed it has halted. No fault holds it up then.
 const HALTED: Duration = Duration::from_secs(1);
@@ -126,6 +130,12 @@ impl Member {
         let node = handle.create_node().name(name).init(init).build().id();
         simulator::<SimDisks>().attach(node, &disk);
         network.attach(node, host);
+        let (told, watching) = (Arc::clone(&shared), Arc::clone(&onlooker));
+        disk.on_rot(move |path| {
+            rot(&told, &watching, path);
+            // What is not journaled stood nowhere else, and nothing tells that it was written.
+            told.state.lock().expect("one thread").observed.struck.power_lost = true;
+        });
         // It is started by `start`, not by being made.
         handle.kill(node);
         Arc::new(Self {
@@ -265,10 +275,7 @@ impl Member {
 
     /// Durable bytes of a file have changed.
     pub fn rot(&self, path: &Path) {
-        let struck = &mut self.state().observed.struck;
-        struck.rot = true;
-        struck.journal_rot |= path.to_string_lossy().contains("journal");
-        self.onlooker.rot();
+        rot(&self.shared, &self.onlooker, path);
     }
 
     /// The journal's files are gone, if there was a journal for certain. The node is down.
@@ -350,6 +357,14 @@ impl Member {
             ..Observed::default()
         }
     }
+}
+
+/// Durable bytes of a file have changed.
+fn rot(shared: &Shared, onlooker: &Onlooker, path: &Path) {
+    let struck = &mut shared.state.lock().expect("one thread").observed.struck;
+    struck.rot = true;
+    struck.journal_rot |= Files::Journal.include(path);
+    onlooker.rot();
 }
 
 /// What a node needs to live once more.
@@ -495,6 +510,7 @@ fn config(plan: &Plan, number: u32) -> NodeConfig {
     config.network.in_flight_max = knobs.in_flight as usize;
     config.request.memory_max = knobs.request_memory as usize;
     config.request.bytes_max = (knobs.request_memory as usize / 2).min(config.request.bytes_max);
+    config.topic.retention_check_interval = RETENTION_CHECK;
     // Often enough that every life meets some.
     config.quorum.snapshot_bytes = 4096;
     config.quorum.entries_kept = plan.cluster.entries_kept;

@@ -256,8 +256,15 @@ impl Witness for Onlooker {
 
     fn dropped(&self, partition: PartitionId) {
         self.tell(|shadow, node| shadow.dropped(node, partition));
+        let mut seen = self.seen();
+        // Among several nodes a log goes where the metadata says.
+        if self.ledger.shadow.is_none() {
+            let sentence = "the node deletes a log, and nobody has deleted a topic".to_owned();
+            let (property, place) = ("deleted", partition.to_string());
+            seen.violations.push(Violation { property, place, sentence });
+        }
         // What was cut off it stays set aside.
-        self.seen().logs.remove(&partition);
+        seen.logs.remove(&partition);
     }
 }
 

@@ -20,8 +20,6 @@ const COMPACTION: &str = "planted, and caught outside of the simulator: `cargo p
 const REPLAYED: &str = "planted; a test of the node has a coordinator read a compacted log";
 const TRANSACTIONS: &str = "there are no transactions yet";
 pub(super) const GROUPS: &str = "the workload has no groups yet";
-pub(super) const MARKS: &str = "planted, and without effect: the numbers of the journal's groups \
-                               prove that marks were lost, and the node does not start";
 const NEW_GROUPS: &str = "the protocol of KIP-848 is not there yet";
 const CLIENT: &str = "a mistake of clients; the workload has a thin one of its own";
 const SHARE: &str = "there are no share groups yet";
@@ -108,7 +106,7 @@ pub const ENTRIES: &[Entry] = &[
     entry("D4", "recovery-point-ahead", PLANTED),
     entry("D6", "append-after-write-error", PLANTED),
     entry("D7", "checksum-mismatch-means-truncate", PLANTED),
-    entry("D8", "corrupt-meta-means-orphan", MARKS),
+    entry("D8", "corrupt-meta-means-orphan", PLANTED),
     entry("D9", "rewrite-not-synced", COMPACTION),
     entry("D11", "swap-file-recovery", COMPACTION),
     entry("D12", "gap-tracking-lost", "a log's end is read from segments and journal together"),
@@ -118,7 +116,7 @@ pub const ENTRIES: &[Entry] = &[
         "marks say what is free, no summary does: `recovery-point-ahead`",
     ),
     entry("D14", "empty-journal-means-new-node", PLANTED),
-    entry("D16", "misdirected-write", "no fault writes to a wrong place yet"),
+    entry("D16", "misdirected-write", PLANTED),
     entry(
         "D18",
         "duplicate-offset-after-index-error",

@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
-use super::super::{Mode, Plan};
-use crate::chance::{Chance, Ratio};
+use super::super::{Codecs, Mode, Plan};
+use crate::chance::{Between, Chance, Ratio};
 use crate::fault::bit_flip::{BitFlip, Files};
 use crate::fault::crash::Crash;
+use crate::fault::journal_gone::JournalGone;
+use crate::fault::misdirected_write::{Lands, MisdirectedWrite};
 use crate::fault::power_loss::{PowerLoss, Unsynced};
 use crate::fault::restart::Restart;
 use crate::fault::{Fault, Kind};
@@ -20,6 +22,9 @@ pub(super) fn add(seed: u64, plan: &mut Plan) {
     marks(&mut chance("marks"), plan);
     ageless(&mut chance("ageless"), plan);
     compaction(&mut chance("compaction"), plan);
+    catalogue(&mut chance("catalogue"), plan);
+    drawer(&mut chance("drawer"), plan);
+    misdirected(&mut chance("misdirected"), plan);
 }
 
 fn tell(plan: &mut Plan, story: &str) {
@@ -141,4 +146,64 @@ fn ageless(chance: &mut Chance, plan: &mut Plan) {
     }
     plan.workload.undated = Ratio::new(1, 1);
     plan.workload.delete_records = Ratio::NEVER;
+}
+
+/// The metadata rots between a stop and a start: a node that took what it cannot read for nothing
+/// would know no topic, and take their logs for left behind.
+fn catalogue(chance: &mut Chance, plan: &mut Plan) {
+    if !chance.one_in(24) {
+        return;
+    }
+    tell(plan, "rot in the metadata, between a stop and a start");
+    plan.mode = Mode::Unbudgeted;
+    let millis = plan.run.safety.as_millis() as u64;
+    let at = Duration::from_millis((millis / 4 + chance.below(millis / 2)).min(millis - 1700));
+    let down = Duration::from_secs(2);
+    plan.faults.push(Fault { at, node: 1, kind: Kind::Restart(Restart { down }) });
+    for _ in 0..1 + chance.below(3) {
+        let at = at + Duration::from_millis(1500);
+        let kind = Kind::BitFlip(BitFlip { files: Files::Metadata });
+        plan.faults.push(Fault { at, node: 1, kind });
+    }
+    plan.faults.sort_by_key(|fault| fault.at);
+}
+
+/// The journal is taken away when much stands there alone: behind one sync of the segments, and
+/// before the next.
+fn drawer(chance: &mut Chance, plan: &mut Plan) {
+    if !chance.one_in(24) {
+        return;
+    }
+    tell(plan, "the journal is gone after a power loss");
+    plan.mode = Mode::Unbudgeted;
+    plan.node.checkpoint_bytes = *chance.pick(&[16 << 10, 64 << 10]);
+    let millis = plan.run.safety.as_millis() as u64;
+    let at = Duration::from_millis(millis / 4 + chance.below(millis / 2));
+    let down = Duration::from_millis(chance.below(100));
+    plan.faults.push(Fault { at, node: 1, kind: Kind::JournalGone(JournalGone { down }) });
+    plan.faults.sort_by_key(|fault| fault.at);
+}
+
+/// Writes land in other logs, whose records look the same: of one size, and young.
+fn misdirected(chance: &mut Chance, plan: &mut Plan) {
+    if !chance.one_in(24) {
+        return;
+    }
+    tell(plan, "writes land in other files");
+    plan.mode = Mode::Unbudgeted;
+    for topic in &mut plan.topics {
+        topic.segment_bytes = topic.segment_bytes.min(*chance.pick(&[1024, 4096]));
+        topic.partitions = 3;
+    }
+    plan.workload.records = Between { low: 1, high: 1 };
+    plan.workload.value_bytes = Between { low: 8, high: 8 };
+    plan.workload.codec = Codecs::Plain;
+    let millis = *chance.pick(&[100, 500, plan.run.safety.as_millis() as u64]);
+    for _ in 0..3 + chance.below(6) {
+        let at = Duration::from_millis(chance.below(millis));
+        let (files, lands) = (Files::Segment, Lands::OtherFile);
+        let kind = Kind::MisdirectedWrite(MisdirectedWrite { files, lands });
+        plan.faults.push(Fault { at, node: 1, kind });
+    }
+    plan.faults.sort_by_key(|fault| fault.at);
 }
