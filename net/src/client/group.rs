@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorate_core::id::Offset;
+use quorate_core::id::{Offset, TopicId};
 
 use self::member::{Member, Membership};
 use super::metadata::{partition_named, refusal};
@@ -202,7 +202,8 @@ impl GroupConsumer {
         for (topic, partition) in places {
             by_topic.entry(topic).or_default().push(*partition);
         }
-        let request = offset_fetch(&self.config.group, &by_topic);
+        let topics = self.client.with_ids(by_topic).await?;
+        let request = offset_fetch(&self.config.group, &topics);
         let group = self.config.group.clone();
         let response = self
             .member
@@ -211,7 +212,7 @@ impl GroupConsumer {
                 groups.map_or(response.error_code, |group| group.error_code)
             })
             .await?;
-        let found = committed_offsets(&response)?;
+        let found = committed_offsets(&self.client, &response)?;
         let offset = |place: &TopicPartition| found.get(&(place.0.to_string(), place.1)).copied();
         Ok(places.iter().map(offset).collect())
     }
@@ -237,14 +238,18 @@ fn consumer_config(config: &GroupConfig) -> ConsumerConfig {
 }
 
 /// In the form of every version at once: each writes its own fields.
-fn offset_fetch(group: &str, by_topic: &BTreeMap<&str, Vec<i32>>) -> m::OffsetFetchRequest {
-    let old = by_topic.iter().map(|(topic, partitions)| {
-        let (name, partition_indexes) = (Text::from(*topic), partitions.clone());
+fn offset_fetch(group: &str, topics: &[(Text, TopicId, Vec<i32>)]) -> m::OffsetFetchRequest {
+    let old = topics.iter().map(|(name, _, partitions)| {
+        let (name, partition_indexes) = (name.clone(), partitions.clone());
         m::offset_fetch::OffsetFetchRequestTopic { name, partition_indexes }
     });
-    let new = by_topic.iter().map(|(topic, partitions)| {
-        let (name, partition_indexes) = (Text::from(*topic), partitions.clone());
-        m::offset_fetch::OffsetFetchRequestTopics { name, partition_indexes, ..Default::default() }
+    let new = topics.iter().map(|(name, topic_id, partitions)| {
+        let (name, topic_id) = (name.clone(), *topic_id);
+        m::offset_fetch::OffsetFetchRequestTopics {
+            name,
+            topic_id,
+            partition_indexes: partitions.clone(),
+        }
     });
     let group_id = Text::from(group);
     m::OffsetFetchRequest {
@@ -260,6 +265,7 @@ fn offset_fetch(group: &str, by_topic: &BTreeMap<&str, Vec<i32>>) -> m::OffsetFe
 }
 
 fn committed_offsets(
+    client: &Client,
     response: &m::OffsetFetchResponse,
 ) -> Result<BTreeMap<(String, i32), Offset>, Error> {
     let old = response.topics.iter().flat_map(|topic| {
@@ -269,7 +275,7 @@ fn committed_offsets(
         })
     });
     let new = response.groups.iter().flat_map(|group| &group.topics).flat_map(|topic| {
-        let name = topic.name.to_string();
+        let name = client.name_told(&topic.name, topic.topic_id);
         topic.partitions.iter().map(move |found| {
             (name.clone(), found.partition_index, found.committed_offset, found.error_code)
         })

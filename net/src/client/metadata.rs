@@ -193,6 +193,29 @@ impl Client {
         self.retry(&topic_named(name), || self.topic_once(name, false)).await
     }
 
+    /// Each topic's name and id beside what is said of it: a request has the one or the other, by
+    /// its version.
+    pub(crate) async fn with_ids<T>(
+        &self,
+        topics: BTreeMap<&str, T>,
+    ) -> Result<Vec<(Text, TopicId, T)>, Error> {
+        let mut found = Vec::with_capacity(topics.len());
+        for (name, said) in topics {
+            found.push((Text::from(name), self.topic(name).await?.id, said));
+        }
+        Ok(found)
+    }
+
+    /// The name of a topic that an answer tells by its name or by its id.
+    pub(crate) fn name_told(&self, name: &Text, id: TopicId) -> String {
+        match name.as_str() {
+            "" => {
+                self.inner.metadata.name_of(id).map_or_else(|| id.to_string(), |it| it.to_string())
+            }
+            name => name.to_owned(),
+        }
+    }
+
     /// The address of a partition's leader. One attempt.
     pub(crate) async fn leader_once(&self, topic: &str, partition: i32) -> Result<String, Error> {
         let known = self.topic_once(topic, false).await?;

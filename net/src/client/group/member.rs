@@ -340,9 +340,9 @@ impl Member {
             };
             topics.entry(topic).or_default().push(wanted);
         }
-        let topics = topics.into_iter().map(|(topic, partitions)| {
-            let name = Text::from(topic);
-            m::offset_commit::OffsetCommitRequestTopic { name, partitions, ..Default::default() }
+        let topics = self.client.with_ids(topics).await?.into_iter();
+        let topics = topics.map(|(name, topic_id, partitions)| {
+            m::offset_commit::OffsetCommitRequestTopic { name, topic_id, partitions }
         });
         let request = m::OffsetCommitRequest {
             group_id: self.group_id(),
@@ -356,7 +356,8 @@ impl Member {
         for topic in &response.topics {
             for partition in &topic.partitions {
                 if let Some(code) = refusal(partition.error_code) {
-                    let what = partition_named(&topic.name, partition.partition_index);
+                    let name = self.client.name_told(&topic.name, topic.topic_id);
+                    let what = partition_named(&name, partition.partition_index);
                     return Err(Error::refused(what, code, None));
                 }
             }
