@@ -5,7 +5,7 @@
 mod node;
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -53,21 +53,26 @@ fn a_killed_node_neither_loses_nor_doubles() {
     let address = node.address.clone();
     node.ok(&["topic", "create", "orders", "-p", "3"]);
     let mut producer = quorate()
-        .args(["produce", "orders", "--bootstrap", &address, "--timeout", "60s"])
+        .args(["produce", "orders", "--bootstrap", &address, "--timeout", "60s", "--receipts"])
         .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut input = producer.stdin.take().unwrap();
+    let mut receipts = BufReader::new(producer.stdout.take().unwrap()).lines().map(Result::unwrap);
     for round in 0..30 {
         let lines: String = (0..100).map(|line| format!("{}\n", round * 100 + line)).collect();
         input.write_all(lines.as_bytes()).unwrap();
-        std::thread::sleep(Duration::from_millis(20));
+        // The first of them is acknowledged: the others are on their way.
+        let behind = if round == 0 { 0 } else { 99 };
+        assert_eq!(receipts.by_ref().take(behind + 1).count(), behind + 1);
         if round % 10 == 5 {
             drop(node);
             node = Node::spawn(&["up", "--data", data, "--listen", &address]);
         }
     }
     drop(input);
+    assert_eq!(receipts.count(), 99);
     assert!(producer.wait().unwrap().success());
     let mut all: Vec<u32> = Vec::new();
     for partition in ["0", "1", "2"] {
