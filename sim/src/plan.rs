@@ -197,6 +197,9 @@ plan_item! {
         loss: Ratio,
         doubling: Ratio,
         lag: Ratio,
+        /// How often entries come in other pieces than the leader made: fewer, or with some before
+        /// them. A leader of another build might send them so.
+        slices: Ratio,
         /// How often a moment is used in which a failure hurts.
         ambush: Ratio,
         /// Of a thousand steps each.

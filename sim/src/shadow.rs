@@ -3,7 +3,7 @@
 //! counts copies on disks itself.
 
 mod decided;
-mod replicated;
+pub(crate) mod replicated;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};

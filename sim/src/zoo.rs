@@ -68,31 +68,13 @@ const fn not_yet(entry: &'static str, slug: &'static str, why: &'static str) -> 
     Mutant { slug, entry, places: &[], not_yet: why }
 }
 
-const SELDOM: &str = "the metadata is seldom written, so a tail that no majority has is rare; the \
-                      walks and stories of core/tests catch it";
-
 /// What the simulator lacks to see those that survived.
 const SURVIVORS: &[(&str, &str)] = &[
     (
         "missed-epoch-no-truncate",
         "a link is cut for one epoch, but the node behind it has no tail that the others lack",
     ),
-    ("follower-applies-past-verified", SELDOM),
-    ("stale-match-index", SELDOM),
-    (
-        "single-server-change-across-terms",
-        "five steps of votes and elections, one order of many; a story has them",
-    ),
-    (
-        "failed-dir-recreates-empty",
-        "one copy of several seldom rots below its mark, with a failover right behind",
-    ),
-    ("journal-resurrects-cut", "power seldom fails within a cut; node/tests/storage catches it"),
     ("cut-snapshot-survives", "power seldom fails within a cut; node/tests/storage catches it"),
-    (
-        "reassignment-completes-early",
-        "between the early end and the last copy nobody dies; controller_random.rs has it",
-    ),
 ];
 
 impl Mutant {
@@ -159,7 +141,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("C8", "removed-node-disrupts", CHANGES),
     mutant("C9", "reassignment-completes-early", THREE_AND_FIVE),
     mutant("C11", "stray-deletion-inverted", ONE_AND_THREE),
-    mutant("C13", "failed-dir-recreates-empty", THREE_NODES),
+    mutant("C13", "failed-dir-recreates-empty", ONE_AND_THREE),
     mutant("C14", "config-not-reverted-on-truncate", CHANGES),
     mutant("D1", "clean-marker-survives-crash-in-recovery", NODES),
     mutant("D2", "new-file-dir-not-synced", NODES),

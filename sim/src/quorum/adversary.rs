@@ -38,6 +38,7 @@ impl Adversary {
     /// One storm. All logs are looked at every so many steps.
     pub(super) fn rage(&mut self, look_every: u64) {
         self.members.lag = self.plan.lag;
+        self.members.slices = self.plan.slices;
         for step in 0..self.plan.steps {
             if self.chance.below(self.plan.spell) == 0 {
                 self.turn();
@@ -73,6 +74,11 @@ impl Adversary {
                 if !self.stuck.contains(&id) {
                     self.members.complete(id, count);
                 }
+            }
+            // Without a leader nothing happens but time.
+            80 if self.members.leaders().is_empty() => {
+                let id = self.members.any();
+                self.members.hurry(id);
             }
             80..87 => {
                 let micros = self.chance.below(self.plan.slowness.as_micros() as u64);
@@ -389,6 +395,7 @@ impl Adversary {
     /// Nothing is cut any more, no disk is stuck, and what was held back comes.
     pub(super) fn mend(&mut self) {
         self.members.lag = Ratio::NEVER;
+        self.members.slices = Ratio::NEVER;
         self.members.asleep.clear();
         self.members.links.mend();
         self.members.links.release(&mut self.chance);

@@ -8,8 +8,9 @@ use quorate_core::id::{NodeId, RequestId};
 use quorate_core::machine::Machine;
 use quorate_core::quorum::interface::{
     Body, Change, Configuration, DirectoryId, Effect, Index, Input, Limits, LogOp, Member, Message,
-    Outcome, Payload, Recovered, Refusal, Setup, Term,
+    Outcome, Payload, Position, Recovered, Refusal, Setup, Term,
 };
+use quorate_core::quorum::log::Log;
 use quorate_core::quorum::{Quorum, votes};
 use quorate_core::time::{Instant, Now, Timestamp};
 
@@ -58,6 +59,7 @@ pub(super) struct Members {
     pub(super) nodes: BTreeMap<NodeId, Node>,
     pub(super) links: Links,
     pub(super) lag: Ratio,
+    pub(super) slices: Ratio,
     pub(super) shadow: Shadow,
     pub(super) limits: Limits,
     founders: BTreeSet<NodeId>,
@@ -101,6 +103,7 @@ impl Members {
             nodes: BTreeMap::new(),
             links: Links::default(),
             lag: Ratio::NEVER,
+            slices: Ratio::NEVER,
             shadow: Shadow::default(),
             limits,
             founders: (1..=voters as i32).map(NodeId).collect(),
@@ -375,6 +378,10 @@ impl Members {
         {
             self.shadow.on_acknowledged(through, quorum, disk);
         }
+        let mut message = message;
+        if self.chance.hit(self.slices) {
+            slice(&mut message, quorum.log(), &mut self.chance);
+        }
         self.links.send(to, message, self.lag, &mut self.chance);
     }
 
@@ -502,6 +509,17 @@ impl Members {
         let lost = lost.map(|voter| voter.node).find(|node| !has_other(*node));
         voters.kept.first().copied().or(lost)
     }
+}
+
+/// Gives an append other bounds: as true, and no more than the leader itself said.
+fn slice(message: &mut Message, log: &Log, chance: &mut Chance) {
+    let Body::Append { previous, entries, .. } = &mut message.body else { return };
+    let through = previous.index.plus(entries.len() as u64);
+    let earlier = previous.index.0.saturating_sub(chance.below(4)).max(log.base().index.0);
+    let Some(term) = log.term(Index(earlier)) else { return };
+    let last = through.0 - chance.below(through.0 - earlier);
+    *previous = Position::new(Index(earlier), term);
+    *entries = log.slice(Index(earlier).next(), Index(last), u64::MAX);
 }
 
 fn name(id: NodeId) -> &'static str {

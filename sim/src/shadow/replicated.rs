@@ -202,6 +202,10 @@ impl Replicated {
         blamed: &mut Blamed,
     ) {
         let Some(before) = self.assignments.insert(partition, assignment.clone()) else { return };
+        if let Some(node) = lagging_target(&before, assignment) {
+            let sentence = format!("n{node} is not in sync, and the move is done: {before:?}");
+            blamed.blame("move-done-early", partition.to_string(), sentence);
+        }
         let had: Vec<NodeId> = members(&before).collect();
         let leads = |node: &NodeId| assignment.leader == Some(*node);
         if before.leader.is_none() && assignment.in_sync.iter().all(leads) {
@@ -287,4 +291,18 @@ impl Replicated {
             }
         }
     }
+}
+
+/// Whether a move has just been called done though some node that is to keep a copy is not in sync
+/// (KAFKA-15665); one that was taken back has other replicas. `before` and `now` follow on one
+/// another.
+pub(crate) fn lagging_target(before: &Assignment, now: &Assignment) -> Option<NodeId> {
+    let follows = now.partition_epoch.0 == before.partition_epoch.0 + 1;
+    if !follows || !before.is_reassigning() || now.is_reassigning() {
+        return None;
+    }
+    let targets: BTreeSet<NodeId> = before.targets().collect();
+    let is_done = targets.iter().eq(now.replicas.iter().collect::<BTreeSet<_>>());
+    let mut lagging = targets.iter().filter(|node| !now.in_sync.contains(node));
+    lagging.next().copied().filter(|_| is_done)
 }

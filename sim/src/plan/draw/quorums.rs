@@ -18,19 +18,20 @@ pub fn draw_quorum(seed: u64, voters: u32) -> Plan {
         0 => 0,
         _ => 1 + chance.below(u64::from(most)) as u32,
     };
-    let storms = *chance.pick(&[1, 2, 4]);
+    let storms = *chance.pick(&[1, 2, 4, 8]);
     let quorum = Quorum {
         voters: if voters < 2 { drawn } else { voters.min(7) },
         others,
         storms,
-        steps: 6000 / storms,
+        steps: 12_000 / storms,
         spell: *chance.pick(&[20, 60, 200, 600]),
         cuts: Ratio::new(*chance.pick(&[0, 1, 2, 3]), 4),
         loss: Ratio::new(sometimes(chance, 20), 100),
         doubling: Ratio::new(sometimes(chance, 10), 100),
         lag: Ratio::new(sometimes(chance, 10), 100),
+        slices: Ratio::new(sometimes(chance, 30), 100),
         ambush: Ratio::new(*chance.pick(&[0, 1, 5, 12]), 20),
-        crashes: sometimes(chance, 20),
+        crashes: sometimes(chance, 12),
         wipes: if chance.one_in(2) { sometimes(chance, 4) } else { 0 },
         changes: sometimes(chance, 30),
         restores: sometimes(chance, 40),

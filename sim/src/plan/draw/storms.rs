@@ -3,14 +3,18 @@
 
 use std::time::Duration;
 
-use super::super::{Acks, Plan};
+use super::super::{Acks, Mode, Plan};
 use crate::chance::{Between, Chance};
+use crate::fault::bit_flip::{BitFlip, Files};
 use crate::fault::crash::Crash;
 use crate::fault::cut::Direction;
 use crate::fault::cut_peers::CutPeers;
 use crate::fault::disk_stuck::DiskStuck;
+use crate::fault::elect_preferred::ElectPreferred;
+use crate::fault::maintenance::Maintenance;
 use crate::fault::pause::Pause;
 use crate::fault::power_loss::{PowerLoss, Unsynced};
+use crate::fault::restart::Restart;
 use crate::fault::slow_peers::SlowPeers;
 use crate::fault::wipe::Wipe;
 use crate::fault::{Fault, Kind};
@@ -30,6 +34,9 @@ const FAMILIES: &[Family] = &[
     ("elections while nobody writes", 16, idle_elections),
     ("long away, and the log has gone on", 12, long_away),
     ("another disk while words are on their way", 12, wiped_in_between),
+    ("an end of a log is cut, and then power fails", 8, cut_end_then_dark),
+    ("leaderships go and come back while a node hears nothing", 10, there_and_back),
+    ("one copy of several rots", 12, one_rots),
 ];
 
 pub(super) fn add(seed: u64, plan: &mut Plan) {
@@ -301,4 +308,83 @@ fn wiped_in_between(storm: &mut Storm<'_>) {
     let crash = wiped + storm.between(100, 2500);
     let down = storm.between(0, 2500);
     storm.crash(crash, order[1], down);
+}
+
+/// A leader that is cut off writes what nobody else has; back again, it loses that end of its log,
+/// and its power while it does so or soon after.
+fn cut_end_then_dark(storm: &mut Storm<'_>) {
+    storm.plan.workload.acks = Acks::Leader;
+    storm.plan.run.safety = storm.plan.run.safety.max(Duration::from_secs(10));
+    // Segments are closed often, so that several files go; the journal still has all of it.
+    let bytes = *storm.chance.pick(&[1024, 4096, 16 << 10]);
+    for topic in &mut storm.plan.topics {
+        topic.segment_bytes = topic.segment_bytes.min(bytes);
+    }
+    storm.plan.node.checkpoint_bytes = *storm.chance.pick(&[64 << 10, 1 << 20, 96 << 20]);
+    let mut at = storm.between(500, 2000);
+    for _ in 0..2 + storm.chance.below(3) {
+        let node = storm.shuffled()[0];
+        let during = storm.between(1600, 2600);
+        let direction = Direction::Both;
+        storm.put(at, node, Kind::CutPeers(CutPeers { other: None, direction, during }));
+        let soon = *storm.chance.pick(&[30, 300, 1500]);
+        let dark = at + during + storm.between(0, soon);
+        let down = storm.between(0, 300);
+        storm.dark(dark, node, down);
+        at = dark + down + storm.between(300, 1500);
+    }
+}
+
+/// Who hears nothing meanwhile finds the leader that it knew, and other records behind it.
+fn there_and_back(storm: &mut Storm<'_>) {
+    storm.plan.run.safety = storm.plan.run.safety.max(Duration::from_secs(10));
+    let voters = storm.plan.cluster.voters;
+    for _ in 0..1 + storm.chance.below(3) {
+        let mut order = storm.shuffled();
+        // Without its vote the others go on more often.
+        order.sort_by_key(|node| *node <= voters);
+        let (deaf, others) = (order[0], &order[1..]);
+        let at = storm.moment();
+        let during = storm.between(1500, 4500);
+        let direction = *storm.chance.pick(&[Direction::Both, Direction::ToNode]);
+        storm.put(at, deaf, Kind::CutPeers(CutPeers { other: None, direction, during }));
+        let mut then = at;
+        for _ in 0..1 + storm.chance.below(3) {
+            let node = *storm.chance.pick(others);
+            then += storm.between(50, 600);
+            let down = storm.between(0, 300);
+            match storm.chance.below(3) {
+                0 => storm.crash(then, node, down),
+                1 => storm.put(then, node, Kind::Restart(Restart { down })),
+                _ => storm.put(then, node, Kind::Maintenance(Maintenance { during: down })),
+            }
+            then += down + storm.between(200, 1200);
+            storm.put(then, node, Kind::ElectPreferred(ElectPreferred {}));
+        }
+    }
+}
+
+/// Durable bytes of one copy change, and the node has to read them soon. The others have them, and
+/// go away in turn.
+fn one_rots(storm: &mut Storm<'_>) {
+    storm.plan.mode = Mode::Unbudgeted;
+    storm.plan.node.checkpoint_bytes = 16 << 10;
+    let order = storm.shuffled();
+    for _ in 0..1 + storm.chance.below(2) {
+        let at = storm.moment();
+        let files = *storm.chance.pick(&[Files::Newest, Files::Newest, Files::Segment]);
+        storm.put(at, order[0], Kind::BitFlip(BitFlip { files }));
+        let then = at + storm.between(1, 50);
+        let down = storm.between(0, 100);
+        if storm.chance.one_in(2) {
+            storm.crash(then, order[0], down);
+        } else {
+            storm.put(then, order[0], Kind::Restart(Restart { down }));
+        }
+        for node in &order[1..] {
+            let at = then + storm.between(0, 1500);
+            let down = storm.between(0, 500);
+            storm.crash(at, *node, down);
+        }
+    }
 }

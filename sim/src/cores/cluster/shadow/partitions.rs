@@ -12,6 +12,7 @@ use super::super::log::Known;
 use super::super::node::{Node, place_of};
 use super::Shadow;
 use crate::plan::Acks;
+use crate::shadow::replicated::lagging_target;
 use crate::trace::{self, Aside};
 
 /// What was ever committed in a partition.
@@ -178,6 +179,10 @@ impl Shadow {
             if known.is_some_and(|known| epochs(known) >= epochs(assignment)) {
                 let sentence = format!("{assignment:?} follows {known:?}");
                 self.blame("epochs-rise", &self.name(id), sentence);
+            }
+            if let Some(node) = known.and_then(|known| lagging_target(known, assignment)) {
+                let sentence = format!("n{node} is not in sync, and the move is done: {known:?}");
+                self.blame("move-done-early", &self.name(id), sentence);
             }
             for member in members(assignment) {
                 let is_new = known.is_none_or(|known| {
