@@ -156,7 +156,7 @@ impl Seats {
 
     /// What came of it; messages and writes are on their way already.
     pub(crate) fn step(&mut self, id: NodeId, input: Input) -> Vec<Effect> {
-        let now = self.now(id);
+        let (now, known) = (self.now(id), self.ids());
         let node = self.nodes.get_mut(&id).expect("such a node");
         let Some(shard) = &mut node.shard else { return Vec::new() };
         let mut effects = Vec::new();
@@ -169,6 +169,8 @@ impl Seats {
                     node.in_flight.push_back(op.clone());
                     node.log.write(*write, op.clone());
                 }
+                // The metadata may name nodes that this stage does not have.
+                Effect::SendQuorum { to, .. } if !known.contains(to) => {}
                 Effect::SendQuorum { to, message } => self.messages.push((*to, message.clone())),
                 _ => {}
             }
