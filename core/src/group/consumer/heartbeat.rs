@@ -265,7 +265,8 @@ impl Consumer {
         let settled = next.progress == Progress::Stable && epoch == self.state.epoch;
         self.set_current(id, next, desk.now.monotonic);
         let confirmed = match reported {
-            Some(reported) => *reported == assigned,
+            // It may have been told of more than it has come to have: it must hear of the change.
+            Some(reported) => !changed && *reported == assigned,
             None => !changed && self.presence[id].confirmed,
         };
         self.change_presence(id, |presence| presence.confirmed = confirmed);
