@@ -25,7 +25,7 @@ impl Replica {
                 reply(produce.request, kind.outcome(self.log.log_start), effects);
                 return;
             }
-            if refusal == Refusal::Busy {
+            if refusal != Refusal::Storage {
                 self.note_gap(now, produce.batch.header());
             }
             reply(produce.request, Outcome::Refused(refusal), effects);
@@ -118,7 +118,8 @@ impl Replica {
         !full(self)
     }
 
-    /// A batch is refused only because a table is full, and comes again.
+    /// A batch is refused for what may change before the next one comes, which stands behind it:
+    /// a table is full, too few are in sync, another replica leads. It comes again.
     fn note_gap(&mut self, now: Now, header: &Header) {
         let id = header.producer_id();
         if id.is_some() && self.log.producers.producer(id).is_none() {

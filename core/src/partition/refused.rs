@@ -1,5 +1,5 @@
-//! Producers whose batch was refused because a table was full, and comes again. What they sent
-//! behind it may be on its way: where a producer is not known, it must not pass for its beginning.
+//! Producers whose batch was refused for the moment, and comes again. What they sent behind it may
+//! be on its way: where a producer is not known, it must not pass for its beginning.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -19,6 +19,8 @@ pub struct Writer {
     pub chance: Chance,
     workload: AppendRead,
     partitions: Vec<Partition>,
+    /// The next round begins with this one.
+    pub wanted: Option<Partition>,
     producer: Option<(i64, i16)>,
     sequences: BTreeMap<Partition, Sequences>,
     values: u64,
@@ -76,6 +78,7 @@ impl Writer {
             chance: Chance::new(plan.seed, &format!("writer {client}")),
             workload: plan.workload.clone(),
             partitions: partitions(plan),
+            wanted: None,
             producer: None,
             sequences: BTreeMap::new(),
             values: 0,
@@ -117,7 +120,8 @@ impl Writer {
     pub fn begin(&mut self, history: &mut History, now: Now) {
         assert!(self.round.is_empty(), "the last round has not ended");
         for _ in 0..1 + self.chance.below(u64::from(self.workload.in_flight)) {
-            let partition = *self.chance.pick(&self.partitions);
+            let wanted = self.wanted.take();
+            let partition = wanted.unwrap_or_else(|| *self.chance.pick(&self.partitions));
             let append = self.draw(partition, history, now);
             self.round.push(append);
         }

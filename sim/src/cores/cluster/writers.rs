@@ -116,6 +116,8 @@ impl Cluster {
             self.wake_after(client, DELETING);
             return;
         }
+        // What must be shown to work after the healing is not left to chance.
+        actor.writer.wanted = actor.unproven(&self.clients.partitions);
         actor.writer.begin(&mut self.history, now);
         self.send_attempt(client);
     }
