@@ -40,9 +40,10 @@ impl Controller {
             .nodes()
             .filter(|other| other.id != node && other.roles.broker && other.duty != Duty::Leave);
         let others = others.count();
-        let kept = self.decided.partitions();
-        let kept = kept.filter(|(_, partition)| partition.replicas.contains(&node));
-        let (id, copies) = kept
+        // It may have no copy and be the only place for one of another node that leaves.
+        let (id, copies) = self
+            .decided
+            .partitions()
             .map(|(id, partition)| (id, partition.targets().count()))
             .find(|(_, copies)| *copies > others)?;
         let name = self.decided.topic(id.topic).map_or("", |topic| topic.name.as_str());

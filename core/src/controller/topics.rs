@@ -42,8 +42,9 @@ impl Controller {
         validate_only: bool,
     ) -> Result<CreatedTopic, Problem> {
         self.check_new_name(&topic.name)?;
-        let partitions = self.place(loads, &topic)?;
+        let mut partitions = self.place(loads, &topic)?;
         let configs = new_configs(&topic.configs, self.limits.config_bytes_max)?;
+        qualify(&configs, &mut partitions);
         self.check_room(1, partitions.len())?;
         let created = CreatedTopic {
             id: if validate_only { TopicId::NONE } else { self.draw_topic_id() },
@@ -282,7 +283,7 @@ impl Controller {
         }
         let added = count - has;
         let replication = topic.partitions.first().map_or(1, |first| first.targets().count());
-        let partitions = if more.assignments.is_empty() {
+        let mut partitions = if more.assignments.is_empty() {
             let mut loads = Loads::of(&self.decided);
             loads.begin_topic(&topic.partitions);
             self.spread(&mut loads, added, replication)?
@@ -300,6 +301,7 @@ impl Controller {
             return problem(ProblemKind::InvalidAssignment, message);
         }
         self.check_room(0, added)?;
+        qualify(&TopicConfigs::from_stored(&topic.configs), &mut partitions);
         let first = u32::try_from(has).expect("within topic_partitions_max");
         Ok(Record::PartitionsAdded { topic: id, first, partitions })
     }
@@ -308,6 +310,17 @@ impl Controller {
         self.decided.topic_named(name).ok_or_else(|| {
             Problem::new(ProblemKind::UnknownTopic, format!("there is no topic '{name}'"))
         })
+    }
+}
+
+/// Nothing is committed before `min.insync.replicas` are in sync: while a new partition has fewer,
+/// whoever is to keep a copy and is not there yet has all that is committed. KIP-966.
+fn qualify(configs: &TopicConfigs, partitions: &mut [Placement]) {
+    for Placement { replicas, in_sync, eligible, .. } in partitions {
+        if in_sync.len() < configs.min_insync_replicas(replicas.len()) {
+            reached!("born-with-too-few");
+            *eligible = replicas.iter().copied().filter(|node| !in_sync.contains(node)).collect();
+        }
     }
 }
 

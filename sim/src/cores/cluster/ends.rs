@@ -65,7 +65,11 @@ impl Cluster {
                 let (replicas, in_sync) = (&found.replicas, &found.in_sync);
                 let leader = found.leader.map_or(0, |leader| leader.0);
                 if leader == 0 {
-                    missing.push(format!("{partition} has no leader: in sync {in_sync:?}"));
+                    missing.push(format!(
+                        "{partition} on {replicas:?} has no leader: in sync {in_sync:?}, eligible \
+                         {:?}",
+                        found.eligible
+                    ));
                 } else if in_sync.len() < replicas.len() || replicas.len() < least {
                     missing.push(format!(
                         "{partition} on {replicas:?} led by n{leader} has in sync {in_sync:?}"
