@@ -335,6 +335,12 @@ impl Quorum {
                 return self.on_answer(now, message.cluster, message.from, voters, effects);
             }
             Body::Leads { leader, .. } => return self.on_leads(&message, leader, effects),
+            Body::Bare { voters } => {
+                return self.on_bare(now, message.cluster, message.from, voters, effects);
+            }
+            Body::Take { instead_of, cluster } => {
+                return self.on_take(message.from, instead_of, cluster, effects);
+            }
             _ => {}
         }
         let Some(cluster) = message.cluster else { return };
@@ -425,7 +431,9 @@ impl Quorum {
             | Body::PreVote { .. }
             | Body::Ask { .. }
             | Body::Answer { .. }
-            | Body::Leads { .. } => {}
+            | Body::Leads { .. }
+            | Body::Bare { .. }
+            | Body::Take { .. } => {}
         }
     }
 

@@ -48,7 +48,7 @@ fn bodies() -> Vec<Body> {
     let voters = BTreeSet::from([NodeId(1), NodeId(2)]);
     vec![
         Body::Ask { voters: voters.clone() },
-        Body::Answer { voters },
+        Body::Answer { voters: voters.clone() },
         Body::PreVote { term: Term(4), last: position() },
         Body::PreVoteReply { term: Term(4), granted: true },
         Body::Vote { last: position(), transfer: false },
@@ -70,6 +70,8 @@ fn bodies() -> Vec<Body> {
         Body::TimeoutNow,
         Body::Outdated,
         Body::Leads { leader: member(2), address: "host:9192".to_owned() },
+        Body::Bare { voters },
+        Body::Take { instead_of: Some(ClusterId([8; 16])), cluster: ClusterId([9; 16]) },
     ]
 }
 

@@ -115,6 +115,17 @@ pub enum Body {
         leader: Member,
         address: String,
     },
+    /// Instead of an `Answer`, by one that has a cluster and holds nothing of its log: it was asked
+    /// for its vote, and nothing came of it yet.
+    Bare {
+        voters: BTreeSet<NodeId>,
+    },
+    /// From the founder, whose disk is new, to one that holds nothing: be of `cluster`, if you are
+    /// of `instead_of`. Nothing of that one will ever be committed.
+    Take {
+        instead_of: Option<ClusterId>,
+        cluster: ClusterId,
+    },
 }
 
 impl Message {

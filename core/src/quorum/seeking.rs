@@ -66,7 +66,9 @@ impl Quorum {
             self.observe(now, asker, effects);
         }
         let voters = self.setup.founders.clone();
-        self.send(asker, Body::Answer { voters }, effects);
+        let is_bare = self.hard.cluster.is_some() && self.is_bare();
+        let answer = if is_bare { Body::Bare { voters } } else { Body::Answer { voters } };
+        self.send(asker, answer, effects);
         if let Some(leader) = self.following.leader.filter(|leader| is_ours && *leader != asker) {
             // The seat knows where that is.
             self.send(asker, Body::Leads { leader, address: String::new() }, effects);

@@ -287,7 +287,7 @@ impl Seat {
         self.quorum_effects = asked;
         // What was durable once stays so, whatever is being written.
         let known = self.told.map_or(self.remembered, |(_, cluster)| cluster);
-        let told = (self.quorum.role(), known.or_else(|| self.quorum.cluster()));
+        let told = (self.quorum.role(), self.quorum.cluster().or(known));
         if self.told != Some(told) {
             self.told = Some(told);
             effects.push(Effect::QuorumRole { role: told.0, cluster: told.1 });

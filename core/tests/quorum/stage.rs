@@ -330,6 +330,7 @@ impl QuorumStage {
         let body = match words.next().expect("a kind") {
             "Vote" => Body::Vote { last: position, transfer: false },
             "Outdated" => Body::Outdated,
+            "Take" => Body::Take { instead_of: None, cluster: ClusterId([7; 16]) },
             "Heartbeat" => Body::Heartbeat { committed, round: 1 },
             "Append" => {
                 Body::Append { previous: position, entries: Vec::new(), committed, round: 1 }
@@ -471,6 +472,8 @@ fn show_body(message: &Message) -> String {
         Body::TimeoutNow => "TimeoutNow".to_owned(),
         Body::Outdated => "Outdated".to_owned(),
         Body::Leads { leader, .. } => format!("Leads {leader}"),
+        Body::Bare { .. } => "Bare".to_owned(),
+        Body::Take { .. } => "Take".to_owned(),
     };
     format!("{body} t{}", message.term)
 }

@@ -90,12 +90,6 @@ impl Shadow {
         self.wiped = true;
     }
 
-    /// Nothing was ever committed, and a disk is lost: whoever founded the cluster may be the only
-    /// one who knew its voters, and no other node may guess them.
-    pub(super) fn has_lost_its_founding(&self) -> bool {
-        self.wiped && self.entries.is_empty()
-    }
-
     /// A node was given these ids: nobody had them before.
     pub(super) fn on_producer_ids(&mut self, first: ProducerId, end: ProducerId) {
         let before = self.producer_ids.range(..end).next_back();
