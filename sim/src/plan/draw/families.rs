@@ -68,10 +68,9 @@ fn retention(chance: &mut Chance, plan: &mut Plan) {
     plan.workload.undated = *chance.pick(&undated);
 }
 
-/// Few keys, small segments: most records have had their time when they are read. One node: copies
-/// of several are not compared where each has compacted its own.
+/// Few keys, small segments: most records have had their time when they are read.
 fn compaction(chance: &mut Chance, plan: &mut Plan) {
-    if !chance.one_in(5) || plan.cluster.nodes > 1 {
+    if !chance.one_in(5) {
         return;
     }
     tell(plan, "compaction");
