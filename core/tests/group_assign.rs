@@ -62,6 +62,35 @@ fn kept(wanted: &Wanted, targets: &Targets) -> usize {
     each.map(|(name, member)| member.before.and(&targets[name]).len()).sum()
 }
 
+/// Two have too much, and one too little: the one with more gives, and the other one keeps all.
+#[test]
+fn uniform_takes_from_whoever_has_most() {
+    let places = |places: &[(u8, i32)]| {
+        let mut assignment = Assignment::default();
+        for (topic, at) in places {
+            assignment.insert(TopicId([*topic; 16]), *at);
+        }
+        assignment
+    };
+    let member = |name: &str, before: Assignment| {
+        let topics = [1, 2, 3].map(|topic| TopicId([topic; 16])).into();
+        (name.to_owned(), Subscriber { topics, before, order: name.to_owned() })
+    };
+    let wanted = Wanted {
+        members: BTreeMap::from([
+            member("a", places(&[(1, 2), (1, 3), (3, 0), (3, 1)])),
+            member("b", places(&[])),
+            member("c", places(&[(1, 0), (1, 1), (2, 0)])),
+            member("d", places(&[])),
+            member("e", places(&[])),
+        ]),
+        topics: [(1, 5), (2, 2), (3, 5)].map(|(topic, count)| (TopicId([topic; 16]), count)).into(),
+    };
+    let targets = uniform::assign(&wanted);
+    check_exclusive(&wanted, &targets);
+    assert_eq!(kept(&wanted, &targets), 6);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 

@@ -1,8 +1,9 @@
 //! `uniform`: as balanced as the subscriptions allow, and as few moves as that takes.
 //!
 //! Everybody keeps what it had; what nobody has goes to its least loaded subscriber; then
-//! partitions move from a member to a subscriber that has at least two fewer, until there is no
-//! such pair. Each move lowers the sum of the squares of the loads, so it ends. Racks play no part.
+//! partitions move from whoever has most to a subscriber that has at least two fewer, until there
+//! is no such pair. Each move lowers the sum of the squares of the loads, so it ends. Racks play no
+//! part.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,17 +76,35 @@ impl<'a> Table<'a> {
         self.pools[*self.pool_of.get(&topic)?].first().copied()
     }
 
-    /// Whether anything moved.
+    /// Takes from whoever has most, one by one, so that nobody gives who need not. Whether anything
+    /// moved.
     fn balance(&mut self) -> bool {
+        let mut held = vec![BTreeMap::<usize, BTreeSet<(TopicId, i32)>>::new(); self.names.len()];
+        for (place, owner) in &self.owner {
+            held[*owner].entry(self.pool_of[&place.0]).or_default().insert(*place);
+        }
+        let mut givers: BTreeSet<Load> =
+            self.loads.iter().enumerate().map(|(member, load)| (*load, member)).collect();
         let mut moved = false;
-        let owned: Vec<_> = self.owner.keys().copied().collect();
-        for (topic, partition) in owned {
-            let owner = self.owner[&(topic, partition)];
-            let (load, least) = self.least(topic).expect("what is owned has subscribers");
-            if load + 1 < self.loads[owner] {
-                self.give(topic, partition, least);
-                moved = true;
+        while let Some((load, giver)) = givers.pop_last() {
+            let least = |pool: usize| self.pools[pool].first().copied();
+            let pools = held[giver].keys().filter_map(|&pool| Some((least(pool)?, pool)));
+            let Some(((least, taker), pool)) = pools.min().filter(|(least, _)| least.0 + 1 < load)
+            else {
+                continue;
+            };
+            let places = held[giver].get_mut(&pool).expect("it was found there");
+            let place = places.pop_first().expect("no pool is held without a partition");
+            if places.is_empty() {
+                held[giver].remove(&pool);
             }
+            held[taker].entry(pool).or_default().insert(place);
+            self.give(place.0, place.1, taker);
+            givers.insert((load - 1, giver));
+            if givers.remove(&(least, taker)) {
+                givers.insert((least + 1, taker));
+            }
+            moved = true;
         }
         moved
     }
