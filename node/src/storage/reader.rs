@@ -439,11 +439,14 @@ impl LogReader {
                 return Ok(None);
             }
             let bytes = walk.window.at(at).await;
-            let bytes = bytes.map_err(|error| {
-                let path = self.segment_path(segment);
-                ReadError::Io { path, error }
-            })?;
             let next = walk.scan.next_offset();
+            let bytes = match bytes {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                    return Err(self.rot(segment, at, next, error.to_string()));
+                }
+                Err(error) => return Err(ReadError::Io { path: self.segment_path(segment), error }),
+            };
             match walk.scan.step(&bytes) {
                 Step::Frame { position, frame, header } => {
                     let bytes = bytes.slice(..frame.frame_bytes() as usize);

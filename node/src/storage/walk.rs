@@ -1,6 +1,6 @@
 //! A window that slides over a file, so that a walk over frames reads it in large pieces.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
@@ -36,8 +36,13 @@ impl Window {
         Self { file, position: 0, bytes: Bytes::new(), wanted: 1, piece, end }
     }
 
-    /// What stands at `position`, as far as it was read: at least what was wanted, if the file
-    /// has it. Positions never go back.
+    /// What stands at `position`, as far as it was read: at least what was wanted, or what is left
+    /// up to the end. Positions never go back.
+    ///
+    /// # Errors
+    ///
+    /// `UnexpectedEof` if the file is shorter than whoever opened the window knew it to be: asked
+    /// again, it would give no more.
     pub(super) async fn at(&mut self, position: u64) -> io::Result<Bytes> {
         let skipped = position.saturating_sub(self.position);
         match usize::try_from(skipped) {
@@ -49,6 +54,9 @@ impl Window {
         if self.bytes.len() < self.wanted.min(left) {
             let bytes = self.wanted.max(self.piece).min(left);
             self.bytes = self.file.read_at(position, bytes).await?;
+            if self.bytes.len() < self.wanted.min(left) {
+                return Err(io::Error::new(ErrorKind::UnexpectedEof, "the file ends early"));
+            }
         }
         self.wanted = 1;
         Ok(self.bytes.clone())

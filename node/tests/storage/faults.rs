@@ -129,6 +129,25 @@ pub(crate) async fn tell_rot() {
     }
 }
 
+/// Somebody cuts a segment short under a node that runs. A reader that is asked for what is gone
+/// says so; it once asked the file again and again.
+#[tokio::test]
+async fn a_segment_that_is_cut_short_is_rot_to_its_readers() {
+    let (disk, log) = (disk(), partition(1));
+    let engine = three_segments(&disk).await;
+    let path = segment(log, 0);
+    let whole = read_file(&disk, &path).await.len() as u64;
+    let end = engine.log(log).state.end;
+    let reader = &engine.log(log).reader;
+    for left in [whole - 1, whole / 2, 30, 0] {
+        let file = disk.open(&path, Open::Write).await.expect("the file is there");
+        file.set_len(left).await.expect("it is cut");
+        let met = reader.read(Offset::ZERO, end, 1 << 20, true).await;
+        let Err(ReadError::Rot(rot)) = met else { panic!("{left} bytes left: {met:?}") };
+        assert!(rot.path == path && rot.position <= left, "{rot}");
+    }
+}
+
 /// The node starts without a log that has rotted, and uses the journal again, where the log's last
 /// records stood. When the disk gave back what it had had, the log came back without them.
 #[tokio::test]
