@@ -445,7 +445,9 @@ impl LogReader {
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
                     return Err(self.rot(segment, at, next, error.to_string()));
                 }
-                Err(error) => return Err(ReadError::Io { path: self.segment_path(segment), error }),
+                Err(error) => {
+                    return Err(ReadError::Io { path: self.segment_path(segment), error });
+                }
             };
             match walk.scan.step(&bytes) {
                 Step::Frame { position, frame, header } => {
