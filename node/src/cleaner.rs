@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::catalog::log::LogHandle;
 use crate::driver::Command;
+use crate::halt::Halt;
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::storage::clean::{CleanError, Pace, Pause, Tools};
@@ -65,6 +66,7 @@ fn told(partition: PartitionId, pass: u64, result: Result<Box<Cleaned>, CleanPro
 pub(crate) struct Cleaner {
     node: Weak<Node>,
     clock: Arc<dyn Clock>,
+    halt: Arc<Halt>,
     hash_key: [u8; 16],
 }
 
@@ -96,9 +98,9 @@ impl Pace for Pacing {
 
 impl Cleaner {
     /// `hash_key` is secret, so that nobody can make keys that are taken for one another.
-    pub(crate) fn new(node: &Arc<Node>, hash_key: [u8; 16]) -> Self {
+    pub(crate) fn new(node: &Arc<Node>, halt: Arc<Halt>, hash_key: [u8; 16]) -> Self {
         let (clock, node) = (Arc::clone(&node.clock), Arc::downgrade(node));
-        Self { node, clock, hash_key }
+        Self { node, clock, halt, hash_key }
     }
 
     /// As long as somebody may ask.
@@ -147,6 +149,11 @@ impl Cleaner {
         let made = log.reader.clean(clean, &tools).await;
         let took = self.clock.now().monotonic.saturating_since(began);
         tell(&metrics, log.partition, clean, &made, took);
+        if let Err(error) = &made
+            && error.is_failed_write()
+        {
+            self.halt.halt(&error.to_string());
+        }
         made.map(|(cleaned, _)| Box::new(cleaned)).map_err(|_| CleanProblem::Failed)
     }
 }

@@ -97,7 +97,7 @@ pub(super) async fn start(
     let settings = &node.config.storage;
     let min_free = if settings.ephemeral { 0 } else { settings.min_free };
     tokio::spawn(space::watch(Arc::clone(&node.space), storage, clock, min_free));
-    tokio::spawn(Cleaner::new(node, rng.bytes()).run(jobs));
+    tokio::spawn(Cleaner::new(node, Arc::clone(&started.halt), rng.bytes()).run(jobs));
     tokio::select! {
         biased;
         reason = started.halt.halted() => return Err(NodeError::Halted(reason)),

@@ -26,11 +26,11 @@ use quorate_core::segment::scan::{Depth, Scan, Step as Scanned};
 use quorate_core::time::Timestamp;
 use quorate_core::{mutant, reached};
 
-use super::Unpack;
 use super::log::Segment;
 use super::reader::LogReader;
 use super::walk::Window;
 use super::writer::write_side;
+use super::{StorageError, Unpack};
 use crate::disk::{File, Open};
 
 /// Files are read and written in pieces of so many bytes, or of one batch.
@@ -63,14 +63,19 @@ pub enum CleanError {
     /// The log was cut, removed, or deleted from meanwhile, or is not synced so far.
     Changed,
     /// A segment is not what was written.
-    Unreadable {
-        path: PathBuf,
-        why: String,
-    },
-    Io {
-        path: PathBuf,
-        error: io::Error,
-    },
+    Unreadable { path: PathBuf, why: String },
+    /// A segment cannot be read.
+    Io { path: PathBuf, error: io::Error },
+    /// A new file was not written or not synced.
+    NotWritten(StorageError),
+}
+
+impl CleanError {
+    /// The disk has failed a write for another reason than want of room: it is not to be trusted
+    /// with others (zoo D6).
+    pub fn is_failed_write(&self) -> bool {
+        matches!(self, Self::NotWritten(error) if !error.is_disk_full())
+    }
 }
 
 impl fmt::Display for CleanError {
@@ -79,6 +84,7 @@ impl fmt::Display for CleanError {
             Self::Changed => f.write_str("the log has changed meanwhile"),
             Self::Unreadable { path, why } => write!(f, "{}: {why}", path.display()),
             Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::NotWritten(error) => error.fmt(f),
         }
     }
 }
@@ -90,6 +96,14 @@ fn io(path: &std::path::Path) -> impl FnOnce(io::Error) -> CleanError {
     |error| match error.kind() {
         ErrorKind::NotFound => CleanError::Changed,
         _ => CleanError::Io { path, error },
+    }
+}
+
+fn not_written(path: &std::path::Path) -> impl FnOnce(io::Error) -> CleanError {
+    let failed = StorageError::io("writing what compaction leaves to", path);
+    |error| match error.kind() {
+        ErrorKind::NotFound => CleanError::Changed,
+        _ => CleanError::NotWritten(failed(error)),
     }
 }
 
@@ -193,7 +207,7 @@ impl LogReader {
         output.finish().await?;
         let directory = &self.log.directory;
         if !mutant!("rewrite-not-synced") {
-            self.shared.disk.sync_directory(directory).await.map_err(io(directory))?;
+            self.shared.disk.sync_directory(directory).await.map_err(not_written(directory))?;
         }
         reached!("cleaned-not-replaced");
         Ok((cleaned, counts))
@@ -354,11 +368,11 @@ impl Output<'_> {
         self.made.push(self.reader.log.file(base, self.generation, FileKind::Index));
         let file = match disk.open(&path, Open::Create).await {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let file = disk.open(&path, Open::Write).await.map_err(io(&path))?;
-                file.set_len(0).await.map_err(io(&path))?;
+                let file = disk.open(&path, Open::Write).await.map_err(not_written(&path))?;
+                file.set_len(0).await.map_err(not_written(&path))?;
                 file
             }
-            opened => opened.map_err(io(&path))?,
+            opened => opened.map_err(not_written(&path))?,
         };
         let (chunks, index) = (Vec::new(), Index::new(base));
         self.open = Some(Opened { path, file, index, position: 0, chunks, bytes: 0 });
@@ -371,11 +385,11 @@ impl Output<'_> {
         open.flush().await?;
         // zoo D9: what replaces records that were durable is not.
         if !mutant!("rewrite-not-synced") {
-            open.file.sync().await.map_err(io(&open.path))?;
+            open.file.sync().await.map_err(not_written(&open.path))?;
         }
         let (base, disk) = (open.index.base(), &*self.reader.shared.disk);
         let path = self.reader.log.file(base, self.generation, FileKind::Index);
-        write_side(disk, &path, 0, open.index.encode()).await.map_err(io(&path))?;
+        write_side(disk, &path, 0, open.index.encode()).await.map_err(not_written(&path))?;
         reached!("segment-cleaned");
         Ok(())
     }
@@ -385,7 +399,7 @@ impl Opened {
     async fn flush(&mut self) -> Result<(), CleanError> {
         let chunks = std::mem::take(&mut self.chunks);
         let written = self.file.write_at(self.position, chunks).await;
-        written.map_err(io(&self.path))?;
+        written.map_err(not_written(&self.path))?;
         self.position += std::mem::take(&mut self.bytes);
         Ok(())
     }
