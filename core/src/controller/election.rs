@@ -144,12 +144,21 @@ impl<'a> Revision<'a> {
         if self.next == *self.before && !self.granted {
             return None;
         }
+        let is_left = self.is_left();
         let next = &mut self.next;
-        if next.leader != self.before.leader {
+        if next.leader != self.before.leader || is_left {
             next.leader_epoch = LeaderEpoch(self.before.leader_epoch.0 + 1);
         }
         next.partition_epoch = PartitionEpoch(self.before.partition_epoch.0 + 1);
         Some(self.next)
+    }
+
+    /// Whether a node that had a copy goes. It may be given one again before it hears of that, and
+    /// what it says of the copy that it is to throw away must not count for the next one: a new
+    /// leader epoch tells the two apart. Kafka's `PartitionChangeBuilder` does so, too.
+    fn is_left(&self) -> bool {
+        let stays = |node: &NodeId| self.next.replicas.contains(node);
+        self.next.leader.is_some() && !self.before.replicas.iter().all(stays)
     }
 
     /// A reassignment is done when all who shall keep a copy are in sync, not before: KAFKA-15665.

@@ -148,8 +148,9 @@ impl Shadow {
         };
         let Some(known) = missing.copied() else { return };
         let assignment = self.truth.partition(id);
+        let has = node.disk.log(id).map(|log| log.state().log_start..log.state().end);
         let sentence = format!(
-            "{} may be elected and lacks {what}, such as {known:?}: {assignment:?}",
+            "{} may be elected, has {has:?} and lacks {what}, such as {known:?}: {assignment:?}",
             node.name
         );
         self.blame("shadow-watermark", &self.name(id), sentence);
