@@ -107,35 +107,36 @@ impl<'a> Revision<'a> {
 
     /// `target` shall keep the copies, in this order.
     pub(super) fn retarget(&mut self, target: &[NodeId]) {
+        let (mut in_vain, mut originals) = self.apart();
+        in_vain.retain(|node| !target.contains(node));
+        let added = target.iter().filter(|node| !originals.contains(node)).copied();
         let next = &mut self.next;
-        let adding = std::mem::take(&mut next.adding);
-        let mut originals = std::mem::take(&mut next.replicas);
-        originals.retain(|node| !adding.contains(node));
-        let added = target.iter().filter(|node| !originals.contains(node));
-        next.adding = added.copied().collect();
+        next.adding = added.chain(in_vain.iter().copied()).collect();
         originals.retain(|node| !target.contains(node));
-        next.replicas = [target, &originals].concat();
-        next.removing = originals;
+        next.removing = [originals, in_vain].concat();
+        next.replicas = [target, &next.removing].concat();
         let in_sync = std::mem::take(&mut next.in_sync);
         self.set_in_sync(&in_sync);
     }
 
     /// As it was before the reassignment that runs.
     pub(super) fn cancel(&mut self) {
+        let (in_vain, originals) = self.apart();
         let next = &mut self.next;
-        let adding = std::mem::take(&mut next.adding);
-        next.removing.clear();
-        next.replicas.retain(|node| !adding.contains(node));
-        next.in_sync.retain(|node| !adding.contains(node));
+        next.replicas = [originals, in_vain.clone()].concat();
+        next.adding.clone_from(&in_vain);
+        next.removing = in_vain;
     }
 
-    /// Whether nobody in sync would be left where somebody was.
-    pub(super) fn is_emptied(&self) -> bool {
-        self.next.in_sync.is_empty() && !self.before.in_sync.is_empty()
+    /// The replicas that the reassignment that runs has added, and those that were there before.
+    fn apart(&self) -> (Vec<NodeId>, Vec<NodeId>) {
+        let Assignment { replicas, adding, .. } = &self.next;
+        replicas.iter().partition(|node| adding.contains(node))
     }
 
     /// The assignment with all that follows; `None` if nothing changed.
     pub(super) fn finish(mut self) -> Option<Assignment> {
+        self.let_go();
         self.complete();
         self.qualify();
         self.elect();
@@ -161,6 +162,34 @@ impl<'a> Revision<'a> {
         self.next.leader.is_some() && !self.before.replicas.iter().all(stays)
     }
 
+    /// Copies that were added in vain, since the reassignment was taken back or given another
+    /// target, go. One that has all that is committed stays until the others in sync are enough:
+    /// it may have counted for a commit that the copies from before have not heard of. Kafka lets
+    /// it go at once, and refuses only if nobody in sync would be left.
+    fn let_go(&mut self) {
+        let Assignment { replicas, in_sync, adding, removing, .. } = &self.next;
+        let is_in_vain = |node: &&NodeId| adding.contains(node) && removing.contains(node);
+        let without =
+            |of: &[NodeId]| of.iter().filter(|node| !is_in_vain(node)).copied().collect::<Vec<_>>();
+        let is_needed = !self.are_enough(&without(in_sync), &without(replicas));
+        // As for who is eligible: whoever leaves now, with less than enough in sync, has all.
+        let has_all = |node: &NodeId| {
+            let was_member =
+                |of: &Assignment| of.in_sync.contains(node) || of.eligible.contains(node);
+            (was_member(self.before) || was_member(&self.next)) && self.lost != Some(*node)
+        };
+        let stays = |node: &&NodeId| is_needed && has_all(node);
+        let goes = replicas.iter().filter(is_in_vain).filter(|node| !stays(node)).copied();
+        let goes = goes.collect::<Vec<_>>();
+        if is_needed && adding.iter().any(|node| removing.contains(node) && !goes.contains(node)) {
+            reached!("copy-added-in-vain-is-needed");
+        }
+        let Assignment { replicas, in_sync, adding, removing, .. } = &mut self.next;
+        for of in [replicas, in_sync, adding, removing] {
+            of.retain(|node| !goes.contains(node));
+        }
+    }
+
     /// A reassignment is done when all who shall keep a copy are in sync, not before: KAFKA-15665.
     fn complete(&mut self) {
         let next = &mut self.next;
@@ -183,8 +212,8 @@ impl<'a> Revision<'a> {
     /// Who left while fewer than `min.insync.replicas` stayed has all that is committed, since
     /// nothing is committed until as many are in sync again. KIP-966.
     fn qualify(&mut self) {
-        let min = self.configs.min_insync_replicas(self.next.copies());
-        if (self.next.in_sync.len() >= min && self.stands_in_enough_racks()) || self.unclean {
+        let Assignment { replicas, in_sync, .. } = &self.next;
+        if self.are_enough(in_sync, replicas) || self.unclean {
             self.next.eligible.clear();
             return;
         }
@@ -197,11 +226,12 @@ impl<'a> Revision<'a> {
         self.next.eligible = eligible.collect();
     }
 
-    /// As `min.insync.replicas` does, `quorate.min.insync.racks` keeps all from being committed.
-    fn stands_in_enough_racks(&self) -> bool {
-        let Assignment { replicas, in_sync, .. } = &self.next;
+    /// Whether these in sync, of these replicas, may commit: neither `min.insync.replicas` nor
+    /// `quorate.min.insync.racks` keeps them from it.
+    fn are_enough(&self, in_sync: &[NodeId], replicas: &[NodeId]) -> bool {
         let rack = |node| self.image.node(node)?.rack.as_deref();
-        self.configs.racks(replicas, rack).commit(in_sync, replicas)
+        in_sync.len() >= self.configs.min_insync_replicas(self.next.copies())
+            && self.configs.racks(replicas, rack).commit(in_sync, replicas)
     }
 
     fn elect(&mut self) {

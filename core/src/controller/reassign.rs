@@ -43,7 +43,8 @@ impl Controller {
             );
             return problem(ProblemKind::InvalidReplication, message);
         }
-        self.retarget(id, target)
+        self.retarget(id, target);
+        Ok(())
     }
 
     fn check_target(&self, target: &[NodeId]) -> Result<(), Problem> {
@@ -70,8 +71,8 @@ impl Controller {
     }
 
     /// `target` shall keep the copies of the partition.
-    pub(super) fn retarget(&mut self, id: PartitionId, target: &[NodeId]) -> Result<(), Problem> {
-        self.revise_unless_emptied(id, |revision| revision.retarget(target))
+    pub(super) fn retarget(&mut self, id: PartitionId, target: &[NodeId]) {
+        self.revise_one(id, |revision| revision.retarget(target));
     }
 
     fn cancel_one(&mut self, id: PartitionId) -> Result<(), Problem> {
@@ -79,7 +80,7 @@ impl Controller {
             return problem(ProblemKind::NoReassignment, "no reassignment of it runs");
         }
         reached!("reassignment-cancelled");
-        self.revise_unless_emptied(id, |revision| revision.cancel())?;
+        self.revise_one(id, |revision| revision.cancel());
         // A copy that stays now may be on a node that is to be left.
         self.moves.wait(id);
         Ok(())

@@ -135,8 +135,10 @@ impl Controller {
             let Some(partition) = self.decided.partition(id) else { continue };
             let loads = loads.get_or_insert_with(|| Loads::of(&self.decided));
             let (target, found_all) = self.another_target(loads, id, partition);
-            let refused = target.is_some_and(|target| self.retarget(id, &target).is_err());
-            if refused || !found_all {
+            if let Some(target) = target {
+                self.retarget(id, &target);
+            }
+            if !found_all {
                 self.moves.stuck.insert(id);
             }
         }

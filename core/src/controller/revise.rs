@@ -2,8 +2,6 @@
 
 use super::Controller;
 use super::election::Revision;
-use super::interface::{Problem, ProblemKind};
-use super::topics::problem;
 use crate::id::{PartitionId, TopicId};
 use crate::metadata::config::TopicConfigs;
 use crate::metadata::{Placement, Record};
@@ -63,49 +61,18 @@ impl Controller {
         id: PartitionId,
         act: impl FnOnce(&mut Revision<'_>),
     ) -> bool {
-        let record = self.revised(id, |revision| {
-            act(revision);
-            true
-        });
+        let record = self.revised(id, act);
         let changes = record.is_some();
         record.into_iter().for_each(|record| self.push(record));
         changes
     }
 
-    /// # Errors
-    ///
-    /// If nobody who has all committed records would be left.
-    pub(super) fn revise_unless_emptied(
-        &mut self,
-        id: PartitionId,
-        act: impl FnOnce(&mut Revision<'_>),
-    ) -> Result<(), Problem> {
-        let mut emptied = false;
-        let record = self.revised(id, |revision| {
-            act(revision);
-            emptied = revision.is_emptied();
-            !emptied
-        });
-        if emptied {
-            let message = "only copies that would go are in sync: records would be lost";
-            return problem(ProblemKind::InvalidAssignment, message);
-        }
-        record.into_iter().for_each(|record| self.push(record));
-        Ok(())
-    }
-
-    fn revised(
-        &self,
-        id: PartitionId,
-        act: impl FnOnce(&mut Revision<'_>) -> bool,
-    ) -> Option<Record> {
+    fn revised(&self, id: PartitionId, act: impl FnOnce(&mut Revision<'_>)) -> Option<Record> {
         let topic = self.decided.topic(id.topic)?;
         let before = self.decided.partition(id)?;
         let configs = TopicConfigs::from_stored(&topic.configs);
         let mut revision = Revision::new(&self.decided, &configs, id, before);
-        if !act(&mut revision) {
-            return None;
-        }
+        act(&mut revision);
         let next = revision.finish()?;
         let index = u32::try_from(id.index).ok()?;
         Some(Record::PartitionsChanged { topic: id.topic, partitions: vec![(index, next.into())] })

@@ -38,7 +38,8 @@ pub struct Assignment {
     pub eligible: Vec<NodeId>,
     /// Those of `replicas` that a reassignment adds.
     pub adding: Vec<NodeId>,
-    /// Those of `replicas` that go as soon as all others are in sync.
+    /// Those of `replicas` that go as soon as all others are in sync. One that is in `adding`, too,
+    /// was added in vain and goes once it is not needed (docs/decisions/0089).
     pub removing: Vec<NodeId>,
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_core::id::{LeaderEpoch, NodeId, PartitionId, TopicId};
+use quorate_core::metadata::config::TopicConfigs;
 use quorate_core::metadata::{Image, Record, Wish};
 use quorate_core::partition::interface::Assignment;
 
@@ -21,6 +22,7 @@ pub(crate) struct Truth {
 impl Truth {
     /// One append, which all see at once.
     pub(crate) fn apply(&mut self, records: &[Record]) {
+        let mut changes = Vec::new();
         for record in records {
             let before = match record {
                 Record::PartitionsChanged { topic, partitions } => {
@@ -40,7 +42,11 @@ impl Truth {
             for (id, before) in before {
                 let after = self.image.partition(id).expect("it is there").clone();
                 self.check_change(id, &before, &after);
+                changes.push((id, before, after));
             }
+        }
+        for (id, before, after) in changes {
+            self.check_leavers(id, &before, &after);
         }
         for (id, partition) in self.image.partitions() {
             check_shape(&self.image, id, partition);
@@ -56,6 +62,22 @@ impl Truth {
                 let committed = self.committed.get(&id).copied().unwrap_or(0);
                 assert!(has >= committed, "{has} of {committed} records: {id} {partition:?}");
             }
+        }
+    }
+
+    /// A copy that has all that is committed, and counted for it, goes only if enough of those that
+    /// stay are in sync, or all of them.
+    fn check_leavers(&self, id: PartitionId, before: &Assignment, after: &Assignment) {
+        let Some(topic) = self.image.topic(id.topic) else { return };
+        let min = TopicConfigs::from_stored(&topic.configs).min_insync_replicas(after.copies());
+        if after.in_sync.len() >= min.min(after.replicas.len()) {
+            return;
+        }
+        let committed = self.committed.get(&id).copied().unwrap_or(0).max(1);
+        let members = before.in_sync.iter().chain(&before.eligible);
+        for node in members.filter(|node| !after.replicas.contains(node)) {
+            let has = self.has.get(&(id, *node)).copied().unwrap_or(0);
+            assert!(has < committed, "n{node} is needed: {id}\n{before:?}\n{after:?}");
         }
     }
 
