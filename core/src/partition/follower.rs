@@ -28,6 +28,9 @@ pub(super) struct Following {
     known_start: Offset,
     /// The leader was asked to go on from here.
     resumed_from: Option<Offset>,
+    /// The log is empty and begins at the first, where a batch does that ends at the second: the
+    /// leader's log starts within it.
+    begins_with: Option<(Offset, Offset)>,
 }
 
 #[derive(Clone, Debug)]
@@ -59,6 +62,12 @@ impl Following {
         }
     }
 
+    /// Whether what comes next to a log with this `end` is deleted in one with this `start`.
+    fn is_left_behind(&self, end: Offset, start: Offset) -> bool {
+        let is_within = |(base, next)| base == end && start < next;
+        start > end && !self.begins_with.is_some_and(is_within)
+    }
+
     /// What may be shown of a log that ends, written, at `durable_end`.
     pub(super) fn high_watermark(&self, durable_end: Offset) -> Option<Offset> {
         matches!(self.stage, Stage::Live).then(|| self.known_high.min(durable_end))
@@ -73,6 +82,7 @@ impl Replica {
             known_high: Offset::ZERO,
             known_start: Offset::ZERO,
             resumed_from: None,
+            begins_with: None,
         });
         let holds_something = self.log.log_start < self.log.end;
         let last_epoch = self.log.leader_epochs.latest().filter(|_| holds_something);
@@ -102,7 +112,7 @@ impl Replica {
         self.attempts += 1;
         if let Some(following) = self.following() {
             following.stage = Stage::Asking { last_epoch, again_at: now.monotonic, tries: 0 };
-            following.resumed_from = None;
+            (following.resumed_from, following.begins_with) = (None, None);
         }
         self.ask_leader(now, effects);
     }
@@ -309,7 +319,9 @@ impl Replica {
     /// Batches between the log's end and the message are missing.
     fn on_hole(&mut self, now: Now, message: &Replicate, effects: &mut Vec<Effect>) {
         let end = self.log.end;
-        if message.log_start > end {
+        let is_left_behind =
+            self.following().is_some_and(|it| it.is_left_behind(end, message.log_start));
+        if is_left_behind {
             reached!("left-behind");
             let holds_something = self.log.log_start < end;
             let last_epoch = self.log.leader_epochs.latest().filter(|_| holds_something);
@@ -355,8 +367,9 @@ impl Replica {
         if header.base_offset() < end && self.log.log_start == end {
             // The leader's log starts within a batch, and this one began there.
             reached!("begins-anew-at-a-batch");
-            let offset = header.base_offset();
+            let (offset, next) = (header.base_offset(), header.next_offset());
             if let Some(following) = self.following() {
+                following.begins_with = Some((offset, next));
                 following.stage = Stage::Cutting(None);
             }
             self.cutting = Some(self.write(LogOp::ResetTo { offset }, None, effects));
