@@ -227,14 +227,15 @@ impl Cluster {
         }
         let mut chance = Chance::new(plan.seed, "checks");
         let check_every = if chance.one_in(16) { 1 } else { CHECK_EVERY };
-        let nodes = (0..plan.cluster.nodes as usize).map(|n| Node::new(&plan, n)).collect();
+        let nodes: Vec<Node> =
+            (0..plan.cluster.nodes as usize).map(|n| Node::new(&plan, n)).collect();
         Self {
             agenda: Agenda::new(),
+            chatter: chatter::draw(&plan, nodes[0].quorum_limits()),
             nodes,
             wires: Wires::new(&plan),
             clients: Clients::new(&plan),
             operators: Operators::default(),
-            chatter: chatter::draw(plan.seed),
             shadow: Shadow::new(&plan),
             todo: VecDeque::new(),
             effects: Vec::new(),

@@ -9,7 +9,8 @@ use quorate_core::id::{NodeId, PartitionId, RequestId};
 use quorate_core::machine::Machine as _;
 use quorate_core::partition::interface::{Input as ForReplica, Message, ReadView};
 use quorate_core::quorum::interface::{
-    ClusterId, DirectoryId, Index, Input as ForQuorum, Member as Voter, Role, Setup, Term,
+    ClusterId, DirectoryId, Index, Input as ForQuorum, Limits as QuorumLimits, Member as Voter,
+    Role, Setup, Term,
 };
 use quorate_core::shard::Shard;
 use quorate_core::shard::interface::{Effect, Input, OpenSeat, Outcome};
@@ -140,6 +141,10 @@ impl Node {
             founders: (1..=plan.cluster.voters as i32).map(NodeId).collect(),
             rack: (racks > 1).then(|| format!("region/{}", (n as u32 + 1) % racks)),
         }
+    }
+
+    pub(super) fn quorum_limits(&self) -> &QuorumLimits {
+        &self.knobs.quorum
     }
 
     pub(super) fn is_up(&self) -> bool {
