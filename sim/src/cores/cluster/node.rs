@@ -319,7 +319,8 @@ impl Cluster {
         }
     }
 
-    /// Rebuilt state = live state, of every log that is at rest.
+    /// Rebuilt state = live state, of every log that is at rest, and whose machine has heard that
+    /// it is: a paused process does not know yet that its log was cut.
     pub(super) fn compare(&mut self, n: usize) {
         let node = &self.nodes[n];
         let Some(shard) = node.shard.as_ref().filter(|_| self.check_every.is_some()) else {
@@ -329,7 +330,10 @@ impl Cluster {
         for (partition, log) in quiet {
             let live = match partition {
                 PartitionId::METADATA => shard.seat().map(|seat| seat.log().log()),
-                _ => shard.replica(partition).map(|replica| replica.log()),
+                _ => shard
+                    .replica(partition)
+                    .filter(|replica| replica.writes_in_flight() == 0)
+                    .map(|replica| replica.log()),
             };
             let wrong = live.and_then(|live| log::difference(log.state(), live));
             if let Some(wrong) = wrong {
