@@ -30,6 +30,9 @@ pub(super) struct Decided {
     gone: Vec<Watched>,
     /// The one history, as it became known.
     committed: BTreeMap<Index, Known>,
+    /// How far that is. An entry may have gone into a snapshot in the step that committed it, and
+    /// then stands in no log when the step is looked at.
+    known_through: Index,
     leaders: BTreeMap<Term, NodeId>,
     /// What all entries up to one amount to.
     images: BTreeMap<Index, u32>,
@@ -190,10 +193,10 @@ impl Decided {
         if now <= before {
             return;
         }
-        let last_known = self.committed.last_key_value().map_or(Index::ZERO, |(index, _)| *index);
-        if quorum.is_leader() && now > last_known {
+        if quorum.is_leader() && now > self.known_through {
             self.is_founded(node, quorum, now, blamed);
         }
+        self.known_through = self.known_through.max(now);
         for entry in quorum.log().slice(before.next(), now, u64::MAX) {
             let content = checksum(format!("{:?}", entry.payload).as_bytes());
             let (position, known_in) = (entry.position(), quorum.term());

@@ -110,6 +110,9 @@ pub async fn act(scene: Scene, client: u32, fault: Fault) {
         operator.pass(AGAIN).await;
     }
     match &fault.kind {
+        // Nothing would be acknowledged any more.
+        Kind::Reassign(wanted)
+            if wanted.to.len() < operator.scene.plan.cluster.in_sync_min as usize => {}
         Kind::Reassign(reassign) => operator.reassign(reassign).await,
         Kind::Decommission(_) | Kind::Maintenance(_) if !operator.takes_node() => {}
         Kind::Decommission(decommission) => operator.decommission(decommission.back).await,
