@@ -8,6 +8,7 @@ pub mod clock;
 pub mod cluster;
 pub mod compare;
 pub mod disk;
+mod gate;
 pub mod inject;
 pub mod member;
 pub mod network;

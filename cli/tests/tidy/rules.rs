@@ -214,6 +214,8 @@ pub(crate) fn simulable_async(source: &Source) -> Complaints {
     }
     let missing = ["JoinSet", "into_split", "timeout_at", "thread_rng", "fastrand", "DelayQueue"];
     let mut complaints = refuse(source, &missing, "the simulated runtime does not have it");
+    let draws = "tokio draws whom it wakes first outside the seed; sim/src/world/gate.rs says more";
+    complaints.extend(refuse(source, &["watch::"], draws));
     if !source.is_in(WORLD_PARTS) && !source.is_in(&["sim/"]) && !source.is_test() {
         let threads = ["spawn_blocking", "thread::spawn", "thread::Builder", "thread::scope"];
         complaints.extend(refuse(source, &threads, "only node/src/disk/os.rs owns threads"));
@@ -350,6 +352,7 @@ mod both_ways {
     #[test]
     fn runtime_and_lints() {
         check(simulable_async, "node/src/a.rs", "JoinSet::new()", "FuturesUnordered::new()");
+        check(simulable_async, "sim/src/a.rs", "watch::channel(0)", "Notify::new()");
         check(simulable_async, "net/src/a.rs", "stream.into_split()", "tokio::io::split(stream)");
         check(simulable_async, "node/src/a.rs", "spawn_blocking(f)", "tokio::spawn(f)");
         check(no_unsafe, "core/src/a.rs", "unsafe { f() }", "// unsafe is not needed\nf()");

@@ -31,6 +31,11 @@ pub(super) fn run(seed: u64, how: &How, twice: bool, show: &Show, timeline: Opti
     if again.trace.hash != report.trace.hash {
         let (one, two) = (report.trace.hash, again.trace.hash);
         println!("not deterministic: a second run in this process gave {two:016x}, not {one:016x}");
+        match compare_with_later(seed, how, &plan) {
+            Ok(Some(difference)) => println!("{difference}"),
+            Ok(None) => println!("a third run in this process is like the first one again"),
+            Err(error) => println!("cannot run a second process: {error}"),
+        }
         return Verdict::Nondeterministic.exit_code();
     }
     match compare_processes(seed, how) {
@@ -68,27 +73,41 @@ impl Show {
 /// Runs the seed in two processes of its own and compares their traces line by line. `None` if
 /// they agree.
 fn compare_processes(seed: u64, how: &How) -> std::io::Result<Option<String>> {
-    let program = std::env::current_exe()?;
-    let output = || {
-        let mut command = Command::new(&program);
-        let world = how.world().name();
-        command.args(["run", "--trace=all", "--world", world, "--seed", &seed.to_string()]);
-        command.args(["--nodes", &how.nodes.to_string()]);
-        if let Some(mutant) = &how.mutant {
-            command.args(["--mutant", mutant]);
-        }
-        Ok::<_, std::io::Error>(String::from_utf8_lossy(&command.output()?.stdout).into_owned())
-    };
-    let (one, two) = (output()?, output()?);
-    let mut pairs = (1..).zip(one.lines().zip(two.lines()));
+    Ok(first_difference(&run_in_process(seed, how)?, &run_in_process(seed, how)?))
+}
+
+/// Where a run that is not the first of its process leaves the path of one that is.
+fn compare_with_later(seed: u64, how: &How, plan: &Plan) -> std::io::Result<Option<String>> {
+    let sink = Sink::Lines(Vec::new());
+    let later = Options { mutant: how.mutant.clone(), sink, ..Options::default() };
+    let later = run::run(plan, how.world(), later).trace.lines;
+    let first = run_in_process(seed, how)?;
+    Ok(first_difference(&first[..later.len().min(first.len())], &later))
+}
+
+/// All that a run prints that is the first of its process.
+fn run_in_process(seed: u64, how: &How) -> std::io::Result<Vec<String>> {
+    let mut command = Command::new(std::env::current_exe()?);
+    let world = how.world().name();
+    command.args(["run", "--trace=all", "--world", world, "--seed", &seed.to_string()]);
+    command.args(["--nodes", &how.nodes.to_string()]);
+    if let Some(mutant) = &how.mutant {
+        command.args(["--mutant", mutant]);
+    }
+    let output = command.output()?.stdout;
+    Ok(String::from_utf8_lossy(&output).lines().map(str::to_owned).collect())
+}
+
+fn first_difference(one: &[String], two: &[String]) -> Option<String> {
+    let mut pairs = (1..).zip(one.iter().zip(two));
     let difference = pairs.find(|(_, (one, two))| one != two);
-    Ok(match difference {
+    match difference {
         Some((line, (one, two))) => Some(format!("line {line}\n  {one}\n  {two}")),
         None if one.len() != two.len() => {
-            Some(format!("one trace has {} bytes, the other {}", one.len(), two.len()))
+            Some(format!("one trace has {} lines, the other {}", one.len(), two.len()))
         }
         None => None,
-    })
+    }
 }
 
 pub(super) fn print_plan(seed: u64, how: &How) -> u8 {

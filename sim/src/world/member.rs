@@ -17,10 +17,11 @@ use quorate_node::node::{self, NodeError};
 use quorate_node::storage::{LogError, StorageError};
 use quorate_node::witness::Witness;
 use quorate_node::world::World;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::clock::{SimClock, WallClock, until};
 use super::disk::{Death, NodeDisk, SimDisks};
+use super::gate::Gate;
 use super::network::{HostId, SimNetwork};
 use super::witness::{Ledger, Onlooker};
 use crate::chance::Chance;
@@ -66,9 +67,9 @@ struct Shared {
     /// The node went down by itself.
     down: Notify,
     /// The life that is to shut down.
-    stop: watch::Sender<u64>,
+    stop: Gate,
     /// The last life that has.
-    stopped: watch::Sender<u64>,
+    stopped: Gate,
 }
 
 #[derive(Debug, Default)]
@@ -101,8 +102,8 @@ impl Member {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             down: Notify::new(),
-            stop: watch::Sender::new(0),
-            stopped: watch::Sender::new(0),
+            stop: Gate::default(),
+            stopped: Gate::default(),
         });
         let clock = clock_of(plan, number);
         let wall_offset = clock.wall_offset;
@@ -239,12 +240,11 @@ impl Member {
             state.lives
         };
         self.note(Mark::Node, "is asked to stop");
-        self.shared.stop.send_replace(life);
-        let mut stopped = self.shared.stopped.subscribe();
+        self.shared.stop.raise(life);
         let patience = self.time.elapsed() + Duration::from_secs(40);
         tokio::select! {
             biased;
-            () = reaches(&mut stopped, life) => {}
+            () = self.shared.stopped.reaches(life) => {}
             () = until(&self.time, patience) => {}
         }
         if self.state().lives == life {
@@ -410,16 +410,15 @@ impl Life {
                         for rot in &running.report().rot {
                             self.blame_for_rot(&rot.to_string());
                         }
-                        let mut stop = self.shared.stop.subscribe();
                         tokio::select! {
                             biased;
                             reason = running.halted() => format!("halts: {reason}"),
-                            () = reaches(&mut stop, lives) => {
+                            () = self.shared.stop.reaches(lives) => {
                                 match running.shutdown().await {
                                     Ok(()) => self.note("has stopped"),
                                     Err(error) => self.note(&format!("stops badly: {error}")),
                                 }
-                                self.shared.stopped.send_replace(lives);
+                                self.shared.stopped.raise(lives);
                                 return;
                             }
                         }
@@ -467,11 +466,6 @@ const fn tells_of_rot(error: &NodeError) -> bool {
                     | StorageError::Newer { .. }
             )
     )
-}
-
-/// Waits without keeping hold of the value, which would keep others from changing it.
-async fn reaches(watched: &mut watch::Receiver<u64>, life: u64) {
-    let _ = watched.wait_for(|value| *value >= life).await.map(drop);
 }
 
 /// The first node's clock is the plan's; the others are as wrong as that, each in its own way.
