@@ -8,6 +8,7 @@
 pub mod assignment;
 pub mod consumer;
 pub mod interface;
+pub mod lag;
 pub mod placement;
 pub mod record;
 
@@ -522,6 +523,9 @@ impl Machine for Groups {
             Input::FetchOffsets(fetch) => self.on_fetch(fetch, effects),
             Input::List { request, states, types } => {
                 self.on_list(request, &states, &types, effects);
+            }
+            Input::Survey { request, group } => {
+                self.on_survey(request, group.as_deref(), effects);
             }
             Input::DescribeConsumer { request, group } => {
                 self.on_describe_consumer(request, group, effects);

@@ -9,10 +9,12 @@ mod consume;
 mod error;
 mod fetch;
 mod group;
+mod groups;
 mod metadata;
 pub mod partitioner;
 mod produce;
 mod route;
+mod unread;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -34,10 +36,12 @@ pub use self::fetch::{
     ConsumedRecord, FetchOptions, Fetched, ListedOffset, Position, RecordHeader, records_of,
 };
 pub use self::group::{GroupConfig, GroupConsumer, Polled, TopicPartition};
+pub use self::groups::{GroupDescription, GroupMember, GroupOffset, GroupOffsets, ListedGroup};
 use self::metadata::MetadataCache;
 pub use self::metadata::{Broker, Metadata, Partition, Topic};
 pub use self::produce::{Delivery, Message, Producer, ProducerConfig, Receipt, SendError};
 use self::route::Routes;
+pub use self::unread::{PartitionUnread, Readers, Unread};
 use crate::clock::Clock;
 use crate::transport::Network;
 

@@ -246,7 +246,7 @@ apis! {
         advertised from 1: DescribeLogDirsRequest => DescribeLogDirsResponse;
     CreatePartitions = 37, 0..=3, flexible 2,
         advertised from 0: CreatePartitionsRequest => CreatePartitionsResponse;
-    DeleteGroups = 42, 0..=2, flexible 2,
+    DeleteGroups = 42, 0..=3, flexible 2,
         advertised from 0: DeleteGroupsRequest => DeleteGroupsResponse;
     ElectLeaders = 43, 0..=2, flexible 2,
         advertised from 0: ElectLeadersRequest => ElectLeadersResponse;
@@ -258,6 +258,8 @@ apis! {
     ListPartitionReassignments = 46, 0..=0, flexible 0,
         advertised from 0:
         ListPartitionReassignmentsRequest => ListPartitionReassignmentsResponse;
+    OffsetDelete = 47, 0..=0, flexible 1,
+        advertised from 0: OffsetDeleteRequest => OffsetDeleteResponse;
     DescribeQuorum = 55, 0..=2, flexible 0,
         advertised from 0: DescribeQuorumRequest => DescribeQuorumResponse;
     UpdateFeatures = 57, 0..=2, flexible 0,

@@ -1,7 +1,9 @@
 //! What a coordinator tells of its groups.
 
 use super::classic::{Group, Phase};
-use super::interface::{Described, Effect, FetchOffsets, Listed, Outcome, Refusal};
+use super::interface::{
+    Described, Effect, FetchOffsets, Listed, Outcome, Refusal, Surveyed, SurveyedOffset,
+};
 use super::{Groups, refuse};
 use crate::id::RequestId;
 
@@ -61,6 +63,25 @@ impl Groups {
         effects.push(Effect::Reply { request, outcome });
     }
 
+    pub(super) fn on_survey(
+        &self,
+        request: RequestId,
+        named: Option<&str>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let outcome = match self.admit("", true) {
+            Err(refusal) => Outcome::Refused(refusal),
+            Ok(()) => {
+                let groups: Vec<&Group> = match named {
+                    Some(name) => self.groups.get(name).into_iter().collect(),
+                    None => self.groups.values().collect(),
+                };
+                Outcome::Surveyed { groups: groups.into_iter().map(surveyed).collect() }
+            }
+        };
+        effects.push(Effect::Reply { request, outcome });
+    }
+
     pub(super) fn on_describe(&self, request: RequestId, name: String, effects: &mut Vec<Effect>) {
         let outcome = match self.admit(&name, false) {
             Err(refusal) => Outcome::Refused(refusal),
@@ -106,5 +127,21 @@ impl Groups {
             Ok(consumer) => Outcome::ConsumerDescribed(consumer.describe(name, &self.topics)),
         };
         effects.push(Effect::Reply { request, outcome });
+    }
+}
+
+fn surveyed(group: &Group) -> Surveyed {
+    let offsets = group.offsets.iter().map(|(partition, stored)| SurveyedOffset {
+        partition: partition.clone(),
+        offset: stored.committed.offset,
+        at: stored.at,
+    });
+    let members = group.consumer.as_ref().map_or(group.members.len(), |it| it.state.members.len());
+    Surveyed {
+        group: group.name.clone(),
+        kind: group.kind(),
+        state: group.state(),
+        members,
+        offsets: offsets.collect(),
     }
 }

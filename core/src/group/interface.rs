@@ -9,6 +9,7 @@ pub use super::assignment::Assignment;
 use crate::id::{LeaderEpoch, Offset, RequestId, TopicId};
 use crate::own_log;
 use crate::partition::retention::WallClock;
+use crate::time::Timestamp;
 
 /// Bounds and habits of the coordinator, in Kafka's names. Checked by the node at its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,6 +149,12 @@ pub enum Input {
         request: RequestId,
         group: String,
     },
+    /// All groups, or the one named, with how far they have come and when they said so: for who
+    /// measures them. Nothing for a group that is not there.
+    Survey {
+        request: RequestId,
+        group: Option<String>,
+    },
     /// Forgets a group without members, and its offsets.
     Delete {
         request: RequestId,
@@ -188,6 +195,7 @@ impl Input {
             | Self::List { request, .. }
             | Self::Describe { request, .. }
             | Self::DescribeConsumer { request, .. }
+            | Self::Survey { request, .. }
             | Self::Delete { request, .. }
             | Self::DeleteOffsets { request, .. } => Some(*request),
             Self::Log(_)
@@ -351,6 +359,9 @@ pub enum Outcome {
     },
     Described(Described),
     ConsumerDescribed(ConsumerDescribed),
+    Surveyed {
+        groups: Vec<Surveyed>,
+    },
     Deleted,
     OffsetsDeleted {
         partitions: Vec<(TopicPartition, Option<Refusal>)>,
@@ -420,6 +431,27 @@ pub struct Listed {
     pub kind: &'static str,
     /// Kafka's name of the state.
     pub state: &'static str,
+}
+
+/// A group as somebody sees it who measures groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Surveyed {
+    pub group: String,
+    /// `classic` or `consumer`.
+    pub kind: &'static str,
+    /// Kafka's name of the state.
+    pub state: &'static str,
+    pub members: usize,
+    pub offsets: Vec<SurveyedOffset>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SurveyedOffset {
+    pub partition: TopicPartition,
+    /// The next record to be consumed.
+    pub offset: Offset,
+    /// When that was committed, by the wall clock of whoever coordinated the group then.
+    pub at: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,8 @@ use quorate_core::batch::{Batch, Records};
 use quorate_core::group::Groups;
 use quorate_core::group::interface::{
     CommitOffsets, CommittedOffset, Effect, FetchOffsets, GroupLimits, Input, Join, Joined,
-    Leaving, MemberClaim, Outcome, Protocol, Refusal, Sync, TopicPartition,
+    Leaving, MemberClaim, Outcome, Protocol, Refusal, Surveyed, SurveyedOffset, Sync,
+    TopicPartition,
 };
 use quorate_core::group::record::Entry;
 use quorate_core::id::{LeaderEpoch, Offset, RequestId};
@@ -211,6 +212,9 @@ impl Coordinator {
                     .then(|| words.plain[2..].iter().map(|text| partition(text)).collect()),
             }),
             "describe" => Input::Describe { request, group: name(1) },
+            "survey" => {
+                Input::Survey { request, group: words.plain.get(1).map(|name| (*name).to_owned()) }
+            }
             "list" => Input::List {
                 request,
                 states: words.plain[1..].iter().map(|state| (*state).to_owned()).collect(),
@@ -510,6 +514,7 @@ impl Coordinator {
                 self.consumer.alive(&name, &alive)
             }
             Outcome::ConsumerDescribed(described) => self.consumer.described(&described),
+            Outcome::Surveyed { groups } => surveyed(&groups),
             Outcome::Alive => "alive".to_owned(),
             Outcome::Deleted => "deleted".to_owned(),
             Outcome::Refused(refusal) => {
@@ -518,6 +523,18 @@ impl Coordinator {
             }
         }
     }
+}
+
+fn surveyed(groups: &[Surveyed]) -> String {
+    groups.iter().fold("survey".to_owned(), |text, group| {
+        let offsets = group.offsets.iter().map(|offset| {
+            let SurveyedOffset { partition, offset, at } = offset;
+            format!(" {}-{}={offset} at {at}", partition.topic, partition.partition)
+        });
+        let offsets = offsets.collect::<String>();
+        let (name, kind, state) = (&group.group, group.kind, group.state);
+        format!("{text} [{name} {kind} {state} members={}{offsets}]", group.members)
+    })
 }
 
 fn each(partitions: &[(TopicPartition, Option<Refusal>)]) -> String {

@@ -266,7 +266,7 @@ pub(crate) fn fetch_request(options: &FetchOptions, topics: Vec<FetchTopic>) -> 
     }
 }
 
-const fn level(isolation: Isolation) -> i8 {
+pub(super) const fn level(isolation: Isolation) -> i8 {
     match isolation {
         Isolation::ReadUncommitted => 0,
         Isolation::ReadCommitted => 1,

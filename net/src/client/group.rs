@@ -1,7 +1,7 @@
 //! Consuming as a member of a classic group: join, share out, heartbeat, commit, leave. Who is in
 //! the group is the coordinator's word; what a member reads and commits is the caller's.
 
-mod assign;
+pub(super) mod assign;
 mod member;
 
 use std::collections::BTreeMap;

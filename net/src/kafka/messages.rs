@@ -39,6 +39,7 @@ pub mod list_offsets;
 pub mod list_partition_reassignments;
 pub mod metadata;
 pub mod offset_commit;
+pub mod offset_delete;
 pub mod offset_fetch;
 pub mod offset_for_leader_epoch;
 pub mod produce;
@@ -85,6 +86,7 @@ pub use list_partition_reassignments::{
 };
 pub use metadata::{MetadataRequest, MetadataResponse};
 pub use offset_commit::{OffsetCommitRequest, OffsetCommitResponse};
+pub use offset_delete::{OffsetDeleteRequest, OffsetDeleteResponse};
 pub use offset_fetch::{OffsetFetchRequest, OffsetFetchResponse};
 pub use offset_for_leader_epoch::{OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse};
 pub use produce::{ProduceRequest, ProduceResponse};

@@ -124,7 +124,8 @@ fn fetching() -> Vec<Case> {
 }
 
 fn list(topic: &str, partition_index: i32, timestamp: i64) -> ListOffsetsRequest {
-    let partition = ListOffsetsPartition { partition_index, timestamp, current_leader_epoch: -1 };
+    let partition =
+        ListOffsetsPartition { partition_index, timestamp, ..ListOffsetsPartition::default() };
     let topics = vec![ListOffsetsTopic { name: text(topic), partitions: vec![partition] }];
     ListOffsetsRequest { replica_id: -1, topics, ..Default::default() }
 }

@@ -5,11 +5,14 @@ use quorate_net::kafka::messages::leave_group::MemberIdentity;
 use quorate_net::kafka::messages::offset_commit::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
+use quorate_net::kafka::messages::offset_delete::{
+    OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
+};
 use quorate_net::kafka::messages::offset_fetch::OffsetFetchRequestGroup;
 use quorate_net::kafka::messages::{
     DeleteGroupsRequest, DescribeGroupsRequest, FindCoordinatorRequest, HeartbeatRequest,
     InitProducerIdRequest, JoinGroupRequest, LeaveGroupRequest, OffsetCommitRequest,
-    OffsetFetchRequest, SyncGroupRequest,
+    OffsetDeleteRequest, OffsetFetchRequest, SyncGroupRequest,
 };
 
 use super::{Case, case, text};
@@ -72,6 +75,14 @@ fn fetch(groups: &[&str]) -> OffsetFetchRequest {
     OffsetFetchRequest { groups: groups.iter().map(group).collect(), ..Default::default() }
 }
 
+fn forget(group: &str, places: &[(&str, i32)]) -> OffsetDeleteRequest {
+    let topics = places.iter().map(|&(topic, partition_index)| OffsetDeleteRequestTopic {
+        name: text(topic),
+        partitions: vec![OffsetDeleteRequestPartition { partition_index }],
+    });
+    OffsetDeleteRequest { group_id: text(group), topics: topics.collect() }
+}
+
 pub(crate) fn cases() -> Vec<Case> {
     let old = OffsetFetchRequest { group_id: text("nobody"), ..Default::default() };
     let mut of_a_member = commit("simple", "d", 0, "");
@@ -110,10 +121,19 @@ pub(crate) fn cases() -> Vec<Case> {
         case("commit much metadata", 8, commit("simple", "d", 0, &long), &[12]),
         case("offsets", 8, fetch(&["simple", "nobody"]), &[0, 0, 0, 0]),
         case("offsets of no group", 7, old, &[0]),
+        case(
+            "forget offsets",
+            0,
+            forget("simple", &[("d", 0), ("nope", 0), ("d", 99)]),
+            &[0, 0, 3],
+        ),
+        case("commit again", 8, commit("simple", "d", 0, "m"), &[0]),
+        case("forget offsets of no group", 0, forget("nobody", &[("d", 0)]), &[69]),
+        case("forget offsets of a nameless group", 0, forget("", &[("d", 0)]), &[24]),
         case("describe no group, long ago", 5, describe.clone(), &[0]),
         case("describe no group", 6, describe, &[69]),
         case("delete a group", 2, delete("simple"), &[0]),
-        case("delete no group", 2, delete("nobody"), &[69]),
+        case("delete no group", 3, delete("nobody"), &[69]),
         case("a producer id", 4, InitProducerIdRequest::default(), &[0]),
     ]
 }

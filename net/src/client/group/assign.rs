@@ -14,7 +14,7 @@ const OLD: Form = Form { version: VERSION, flexible: false };
 /// The topics of each member, by member id.
 pub(super) type Subscriptions = BTreeMap<String, Vec<String>>;
 /// Partitions by topic.
-pub(super) type Partitions = BTreeMap<String, Vec<i32>>;
+pub(in crate::client) type Partitions = BTreeMap<String, Vec<i32>>;
 
 fn joined(writer: Writer) -> Result<Bytes, WireError> {
     let mut bytes = BytesMut::new();
@@ -34,7 +34,7 @@ pub(super) fn encode_subscription(topics: &[String]) -> Result<Bytes, WireError>
 }
 
 /// Newer versions add fields at the end, which are not needed.
-pub(super) fn decode_subscription(bytes: &Bytes) -> Result<Vec<String>, WireError> {
+pub(in crate::client) fn decode_subscription(bytes: &Bytes) -> Result<Vec<String>, WireError> {
     let mut reader = Reader::new(bytes);
     reader.i16()?;
     let topics = Vec::<Text>::read(&mut reader, OLD)?;
@@ -54,7 +54,7 @@ pub(super) fn encode_assignment(partitions: &Partitions) -> Result<Bytes, WireEr
 }
 
 /// An empty assignment may come as no bytes at all.
-pub(super) fn decode_assignment(bytes: &Bytes) -> Result<Partitions, WireError> {
+pub(in crate::client) fn decode_assignment(bytes: &Bytes) -> Result<Partitions, WireError> {
     let mut partitions = Partitions::new();
     if bytes.is_empty() {
         return Ok(partitions);

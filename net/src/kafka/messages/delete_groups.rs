@@ -16,5 +16,6 @@ structs! {
     DeletableGroupResult {
         group_id: Text [0..];
         error_code: i16 [0..];
+        error_message: Option<Text> [3..];
     }
 }

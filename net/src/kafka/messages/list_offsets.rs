@@ -1,5 +1,8 @@
 //! The offset for a timestamp, or for one of Kafka's special times: −1 latest, −2 earliest, −3
 //! largest timestamp, −4 earliest local, −5 latest tiered.
+//!
+//! Tag 10000 is Quorate's own, and other brokers and clients leave it alone: what readers at some
+//! offsets have before them. docs/decisions/0123.
 
 use super::structs;
 use crate::wire::Text;
@@ -25,6 +28,8 @@ structs! {
         current_leader_epoch: i32 [4..] = -1;
         /// Milliseconds, or one of the special times.
         timestamp: i64 [0..];
+        /// Offsets of readers, each once; with timestamp −1 only.
+        unread_from: Vec<i64> [11..] tag 10000;
     }
 
     ListOffsetsResponse {
@@ -45,5 +50,20 @@ structs! {
         /// Of the first record at or after the timestamp; −1 for none.
         offset: i64 [1..] = -1;
         leader_epoch: i32 [4..] = -1;
+        /// Of the offsets asked about, those that could be answered.
+        unread: Vec<Unread> [11..] tag 10000;
+    }
+
+    Unread {
+        /// As it was asked about.
+        from: i64 [11..];
+        /// Where the reader really is: not below the log's start.
+        clamped: i64 [11..];
+        /// The first record of a user from there on; −1 for none below the end.
+        first: i64 [11..] = -1;
+        /// Of that record; −1 for none.
+        timestamp: i64 [11..] = -1;
+        /// From the batch that holds `clamped` to the end, as they stand on the leader's disk.
+        bytes: i64 [11..];
     }
 }

@@ -1,4 +1,5 @@
-//! The offsets that a group has committed.
+//! The offsets that a group has committed. Tags 10000 are Quorate's own, and other brokers and
+//! clients leave them alone: docs/decisions/0123.
 
 use quorate_core::id::TopicId;
 
@@ -26,6 +27,8 @@ structs! {
         member_epoch: i32 [9..] = -1;
         /// `None` for all that the group has.
         topics: Option<Vec<OffsetFetchRequestTopics>> [8..];
+        /// Whether the answer says when each offset was committed; with no topics named only.
+        with_times: bool [10..] tag 10000;
     }
 
     OffsetFetchRequestTopics {
@@ -74,5 +77,7 @@ structs! {
         committed_leader_epoch: i32 [8..] = -1;
         metadata: Option<Text> [8..];
         error_code: i16 [8..];
+        /// When it was committed; −1 where that was not asked for.
+        committed_at: i64 [10..] tag 10000 = -1;
     }
 }

@@ -93,6 +93,9 @@ pub(crate) fn begin(
         Request::OffsetFetch(request) => {
             answer(async move { offsets::fetch(&node, version, request).await })
         }
+        Request::OffsetDelete(request) => {
+            answer(async move { offsets::delete(&node, request).await })
+        }
         other => unreachable!("{} is no request of groups", other.key()),
     }
 }
@@ -183,7 +186,7 @@ async fn find_coordinator(
 }
 
 /// The node that leads the partition in which the group's truth stands.
-pub(super) fn coordinator<'a>(
+pub(crate) fn coordinator<'a>(
     state: &'a State,
     offsets: &Topic,
     group: &str,
@@ -457,14 +460,24 @@ async fn delete(
     request: DeleteGroupsRequest,
 ) -> Result<DeleteGroupsResponse, Stopped> {
     let mut results = Vec::with_capacity(request.groups_names.len());
-    for group_id in request.groups_names {
+    for group_id in once(request.groups_names, Text::clone) {
         let group = texts(&group_id);
-        let code = match ask(node, &group_id, |request| Input::Delete { request, group }).await? {
-            Outcome::Deleted => Code::None,
-            Outcome::Refused(refusal) => Code::from(&refusal),
+        let refusal = match ask(node, &group_id, |request| Input::Delete { request, group }).await?
+        {
+            Outcome::Deleted => None,
+            Outcome::Refused(refusal) => Some(refusal),
             other => unreachable!("a group is deleted, not {other:?}"),
         };
-        results.push(DeletableGroupResult { group_id, error_code: code.code() });
+        let error_message = match refusal {
+            Some(Refusal::NotEmpty) => Some("the group has members: stop them first"),
+            Some(Refusal::UnknownGroup) => Some("there is no such group"),
+            _ => None,
+        };
+        results.push(DeletableGroupResult {
+            group_id,
+            error_code: refusal.as_ref().map_or(Code::None, Code::from).code(),
+            error_message: error_message.map(Text::from),
+        });
     }
     Ok(DeleteGroupsResponse { results, ..DeleteGroupsResponse::default() })
 }

@@ -1,4 +1,5 @@
-//! ListOffsets: the offset for a timestamp, or for one of Kafka's special times.
+//! ListOffsets: the offset for a timestamp, or for one of Kafka's special times; and what readers
+//! have before them, where Quorate's own client asks for it.
 
 use std::sync::Arc;
 
@@ -7,12 +8,13 @@ use quorate_core::mutant;
 use quorate_core::time::Timestamp;
 use quorate_net::kafka::error::Code;
 use quorate_net::kafka::messages::list_offsets::{
-    ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
+    ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsTopicResponse, Unread,
 };
 use quorate_net::kafka::messages::{ListOffsetsRequest, ListOffsetsResponse};
 
 use super::fetch::read::read_code;
 use super::place::{find, leader_code};
+use super::repeated::once;
 use crate::catalog::Topic;
 use crate::catalog::log::LogHandle;
 use crate::driver::ask::Stopped;
@@ -37,6 +39,9 @@ const OFFSET_NOT_AVAILABLE: i16 = 5;
 const SPECIAL_SINCE: &[(i64, i16)] =
     &[(LARGEST_TIMESTAMP, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9), (EARLIEST_PENDING, 11)];
 
+/// Readers of one partition that one request may ask about: each costs a read.
+const READERS_MAX: usize = 1000;
+
 /// What is found: an offset, its record's timestamp, the epoch of its batch.
 type Found = Option<(Offset, Timestamp, LeaderEpoch)>;
 
@@ -48,11 +53,14 @@ pub(crate) async fn list_offsets(
     let committed = request.isolation_level == 1;
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in request.topics {
-        let found = node.catalog.topic_named(&topic.name);
+        let topic_found = node.catalog.topic_named(&topic.name);
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for asked in topic.partitions {
-            let row = match one(node, found.as_deref(), version, committed, &asked).await {
-                Ok(found) => success(&asked, found),
+            let row = match one(node, topic_found.as_deref(), version, committed, &asked).await {
+                Ok(offset) => {
+                    let unread = unread(node, topic_found.as_deref(), committed, &asked).await;
+                    ListOffsetsPartitionResponse { unread, ..success(&asked, offset) }
+                }
                 Err(code) => ListOffsetsPartitionResponse {
                     partition_index: asked.partition_index,
                     error_code: code.code(),
@@ -122,6 +130,38 @@ async fn one(
             found.map_err(|error| refuse(&error)).and_then(settled)
         }
     }
+}
+
+/// What the readers that were asked about have before them. One whose log does not answer is left
+/// out.
+async fn unread(
+    node: &Node,
+    topic: Option<&Topic>,
+    committed: bool,
+    asked: &ListOffsetsPartition,
+) -> Vec<Unread> {
+    let Ok(log) = find(topic, asked.partition_index) else { return Vec::new() };
+    if asked.timestamp != LATEST {
+        return Vec::new();
+    }
+    let mut answered = Vec::new();
+    let readers = once(asked.unread_from.clone(), |&from| from).take(READERS_MAX);
+    for from in readers {
+        let view = log.view();
+        let end = if committed { view.last_stable } else { view.high_watermark };
+        let clamped = Offset(from).max(view.log_start);
+        match log.reader.unread(clamped, end, &node.unpacking).await {
+            Ok(found) => answered.push(Unread {
+                from,
+                clamped: clamped.0,
+                first: found.first.map_or(-1, |(offset, _)| offset.0),
+                timestamp: found.first.map_or(-1, |(_, timestamp)| timestamp.millis()),
+                bytes: i64::try_from(found.bytes).unwrap_or(i64::MAX),
+            }),
+            Err(error) => tracing::debug!(%error, from, "nothing is known of a reader"),
+        }
+    }
+    answered
 }
 
 /// The first record with the largest timestamp among those from `start` to below `end`. The

@@ -1,4 +1,7 @@
-//! OffsetCommit and OffsetFetch: how far groups have come, kept by their coordinators.
+//! OffsetCommit, OffsetFetch and OffsetDelete: how far groups have come, kept by their
+//! coordinators.
+
+use std::collections::BTreeMap;
 
 use quorate_core::group::interface::{
     CommitOffsets, CommittedOffset, FetchOffsets, Input, MemberClaim, Outcome, Refusal,
@@ -9,12 +12,16 @@ use quorate_net::kafka::error::Code;
 use quorate_net::kafka::messages::offset_commit::{
     OffsetCommitRequestTopic, OffsetCommitResponsePartition, OffsetCommitResponseTopic,
 };
+use quorate_net::kafka::messages::offset_delete::{
+    OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
+};
 use quorate_net::kafka::messages::offset_fetch::{
     OffsetFetchRequestGroup, OffsetFetchResponseGroup, OffsetFetchResponsePartition,
     OffsetFetchResponsePartitions, OffsetFetchResponseTopic, OffsetFetchResponseTopics,
 };
 use quorate_net::kafka::messages::{
-    OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse,
+    OffsetCommitRequest, OffsetCommitResponse, OffsetDeleteRequest, OffsetDeleteResponse,
+    OffsetFetchRequest, OffsetFetchResponse,
 };
 use quorate_net::wire::Text;
 
@@ -99,6 +106,51 @@ pub(super) async fn commit(
     Ok(OffsetCommitResponse { topics, ..OffsetCommitResponse::default() })
 }
 
+/// Forgets offsets of topics that no member reads. KIP-496.
+pub(super) async fn delete(
+    node: &Node,
+    request: OffsetDeleteRequest,
+) -> Result<OffsetDeleteResponse, Stopped> {
+    let mut topics: Vec<OffsetDeleteResponseTopic> = Vec::with_capacity(request.topics.len());
+    let mut wanted = Vec::new();
+    // Where in `topics` the answer to each goes.
+    let mut places = Vec::new();
+    for topic in once(request.topics, |topic| topic.name.clone()) {
+        let known = node.catalog.topic_named(&topic.name);
+        let mut rows = Vec::with_capacity(topic.partitions.len());
+        for asked in once(topic.partitions, |asked| asked.partition_index) {
+            let partition_index = asked.partition_index;
+            let there =
+                known.as_ref().is_some_and(|topic| topic.partition(partition_index).is_some());
+            let code = if there { Code::None } else { Code::UnknownTopicOrPartition };
+            if there {
+                places.push((topics.len(), rows.len()));
+                let topic = texts(&topic.name);
+                wanted.push(TopicPartition { topic, partition: partition_index });
+            }
+            rows.push(OffsetDeleteResponsePartition { partition_index, error_code: code.code() });
+        }
+        topics.push(OffsetDeleteResponseTopic { name: topic.name, partitions: rows });
+    }
+    let group = texts(&request.group_id);
+    let input = |request| Input::DeleteOffsets { request, group, partitions: wanted };
+    match ask(node, &request.group_id, input).await? {
+        Outcome::OffsetsDeleted { partitions } => {
+            for ((topic, row), (_, refusal)) in places.into_iter().zip(partitions) {
+                let code = refusal.as_ref().map_or(Code::None, Code::from);
+                topics[topic].partitions[row].error_code = code.code();
+            }
+            Ok(OffsetDeleteResponse { topics, ..OffsetDeleteResponse::default() })
+        }
+        // Kafka names no topics where the group itself is refused.
+        Outcome::Refused(refusal) => Ok(OffsetDeleteResponse {
+            error_code: Code::from(&refusal).code(),
+            ..OffsetDeleteResponse::default()
+        }),
+        other => unreachable!("offsets are deleted, not {other:?}"),
+    }
+}
+
 /// What one group has of one topic, in the order of the request.
 struct Rows {
     name: Text,
@@ -155,6 +207,9 @@ async fn one_of_many(
     let member = asked.member_id.as_ref().map(|member| (texts(member), asked.member_epoch));
     let (found, code) = one(node, (&asked.group_id, member), wanted).await?;
     let mut topics: Vec<_> = found.into_iter().map(topics_row).collect();
+    if asked.with_times && asked.topics.is_none() {
+        add_times(node, &asked.group_id, &mut topics).await?;
+    }
     if version >= TOPIC_IDS {
         for topic in &mut topics {
             let known = node.catalog.topic_named(&topic.name);
@@ -167,6 +222,7 @@ async fn one_of_many(
                 committed_leader_epoch: -1,
                 metadata: Some(Text::default()),
                 error_code: Code::UnknownTopicId.code(),
+                ..OffsetFetchResponsePartitions::default()
             });
             OffsetFetchResponseTopics {
                 topic_id,
@@ -176,6 +232,31 @@ async fn one_of_many(
         }));
     }
     Ok(OffsetFetchResponseGroup { group_id: asked.group_id, topics, error_code: code.code() })
+}
+
+/// Says when each offset was committed, as far as it is still the group's.
+async fn add_times(
+    node: &Node,
+    group: &Text,
+    topics: &mut [OffsetFetchResponseTopics],
+) -> Result<(), Stopped> {
+    let name = Some(texts(group));
+    let input = |request| Input::Survey { request, group: name };
+    let Outcome::Surveyed { groups } = ask(node, group, input).await? else { return Ok(()) };
+    let offsets = groups.iter().flat_map(|group| &group.offsets);
+    let times: BTreeMap<(&str, i32, i64), i64> = offsets
+        .map(|found| {
+            let TopicPartition { topic, partition } = &found.partition;
+            ((topic.as_str(), *partition, found.offset.0), found.at.millis())
+        })
+        .collect();
+    for topic in topics {
+        for row in &mut topic.partitions {
+            let found = (topic.name.as_str(), row.partition_index, row.committed_offset);
+            row.committed_at = times.get(&found).copied().unwrap_or(-1);
+        }
+    }
+    Ok(())
 }
 
 /// The topics asked for with their partitions; `None` for all that the group has.
@@ -252,6 +333,7 @@ fn topics_row(Rows { name, rows }: Rows) -> OffsetFetchResponseTopics {
             committed_leader_epoch,
             metadata,
             error_code: Code::None.code(),
+            ..OffsetFetchResponsePartitions::default()
         }
     });
     OffsetFetchResponseTopics {
