@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cluster::{NodeRoles, Voters};
+use quorate_core::group::interface::Migration;
 use value::{Value, distance, time_within, within};
 
 use crate::listener::permits::RequestPools;
@@ -302,6 +303,29 @@ settings! {
             MINUTE, Duration::from_secs(3650 * 86_400);
         /// Bytes of the words that go with an offset (`offset.metadata.max.bytes`).
         offset_metadata_bytes_max: usize = 4 * KIB, within 0, MIB;
+        /// Session of the members of consumer groups, KIP-848
+        /// (`group.consumer.session.timeout.ms`).
+        consumer_session_timeout: Duration = Duration::from_secs(45), time_within
+            Duration::from_millis(10), DAY;
+        /// How often they are to be heard (`group.consumer.heartbeat.interval.ms`); less than
+        /// their session.
+        consumer_heartbeat_interval: Duration = Duration::from_secs(5), time_within
+            Duration::from_millis(1), HOUR;
+        /// How often at most partitions are shared out anew
+        /// (`group.consumer.assignment.interval.ms`).
+        consumer_assignment_interval: Duration = SECOND, time_within Duration::ZERO, HOUR;
+        /// Whether a group may change its protocol: bidirectional, upgrade, downgrade, disabled
+        /// (`group.consumer.migration.policy`).
+        consumer_migration: Migration = Migration::Bidirectional;
+    }
+
+    /// Answers for monitors.
+    http: HttpSettings {
+        /// Where `/metrics`, `/lag` and the questions of health are answered, by HTTP; empty:
+        /// nowhere. Usually 127.0.0.1:9644.
+        listen: Option<SocketAddr> = None;
+        /// How often it is measured how far the groups are behind that this node coordinates.
+        lag_interval: Duration = 5 * SECOND, time_within Duration::from_millis(10), HOUR;
     }
 
     /// The storage engine.
@@ -415,6 +439,11 @@ impl NodeConfig {
             (
                 self.group.session_timeout_min <= self.group.session_timeout_max,
                 "group.session_timeout_min is more than group.session_timeout_max",
+            ),
+            (
+                self.group.consumer_heartbeat_interval < self.group.consumer_session_timeout,
+                "group.consumer_heartbeat_interval is not less than \
+                 group.consumer_session_timeout",
             ),
             (!self.node.data.as_os_str().is_empty(), "node.data is empty"),
         ];

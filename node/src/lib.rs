@@ -16,6 +16,8 @@ mod cleaner;
 mod controller_client;
 mod driver;
 mod halt;
+mod http;
+mod lag;
 mod listener;
 mod membership;
 mod peers;

@@ -28,6 +28,7 @@ use crate::config::{ConfigError, NodeConfig};
 use crate::controller_client::ControllerClient;
 use crate::driver::ask::{ShardClient, Stopped};
 use crate::halt::Halt;
+use crate::lag::LagBoard;
 use crate::listener::handle::fetch::sessions::FetchSessions;
 use crate::listener::handle::producer_id::ProducerIds;
 use crate::listener::lending::AnswerPools;
@@ -68,6 +69,8 @@ pub(crate) struct Node {
     pub(crate) fetch_sessions: FetchSessions,
     pub(crate) producer_ids: ProducerIds,
     pub(crate) space: Arc<Space>,
+    /// How far the groups are behind that this node coordinates.
+    pub(crate) lags: LagBoard,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -121,6 +124,7 @@ pub struct RunningNode {
     report: OpenReport,
     halt: Arc<Halt>,
     running: close::Running,
+    http: Option<SocketAddr>,
 }
 
 impl RunningNode {
@@ -133,6 +137,12 @@ impl RunningNode {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it answers monitors, if it does.
+    #[must_use]
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http
     }
 
     /// The cluster's id.

@@ -8,6 +8,8 @@ mod compaction;
 mod connections;
 #[path = "node/house.rs"]
 mod house;
+#[path = "node/monitors.rs"]
+mod monitors;
 #[path = "node/pressure.rs"]
 mod pressure;
 #[path = "node/requests.rs"]

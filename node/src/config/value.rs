@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use quorate_core::group::interface::Migration;
+
 /// A value that a setting may have.
 pub(super) trait Value: Sized {
     /// Reads what a person wrote; the error completes the sentence "`text` is not ...".
@@ -42,6 +44,22 @@ impl Value for bool {
 
     fn show(&self) -> String {
         self.to_string()
+    }
+}
+
+impl Value for Migration {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.to_lowercase().as_str() {
+            "bidirectional" => Ok(Self::Bidirectional),
+            "upgrade" => Ok(Self::Upgrade),
+            "downgrade" => Ok(Self::Downgrade),
+            "disabled" => Ok(Self::Disabled),
+            _ => Err("bidirectional, upgrade, downgrade or disabled".to_owned()),
+        }
+    }
+
+    fn show(&self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 /// How a connection is to go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Pace {
     /// As always.
     Serve,
@@ -50,9 +50,14 @@ impl Stop {
 
     /// Completes once the pace is not `Serve`.
     pub(crate) async fn told(&self) {
+        self.until(Pace::Drain).await;
+    }
+
+    /// Completes once the pace is this one, or a later one.
+    pub(crate) async fn until(&self, pace: Pace) {
         loop {
             let changed = self.changed.notified();
-            if self.pace() != Pace::Serve {
+            if self.pace() >= pace {
                 return;
             }
             changed.await;

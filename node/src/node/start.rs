@@ -26,6 +26,8 @@ use crate::driver::ask::ShardClient;
 use crate::driver::lane::Lanes;
 use crate::driver::{self, Surroundings};
 use crate::halt::Halt;
+use crate::http;
+use crate::lag::{LagBoard, Measurer};
 use crate::listener;
 use crate::listener::handle::Handlers;
 use crate::listener::handle::fetch::sessions::FetchSessions;
@@ -65,6 +67,7 @@ pub(super) async fn start(
     let listener = listen(&config, &world).await?;
     let local = listener.local_address();
     let address = advertised(&config, local);
+    let monitors = monitors(&config, &world).await?;
     let door = join::door(&config, &world).await?;
     let (told, wishes) = Told::new();
     let wall_clock = timekeeper::at_start(&config.clock, report.believed, world.clock.now());
@@ -75,9 +78,11 @@ pub(super) async fn start(
     let node = machinery.node(report.identity.directory, address, shards, &told, rng.u64());
     let Told { news, halt, .. } = told;
     let running = Running::new(shared(&node), Arc::clone(&news));
-    let started = RunningNode { node, address: local, report, halt, running };
+    let http = monitors.as_ref().map(|listener| listener.local_address());
+    let started = RunningNode { node, address: local, report, halt, running, http };
     // From here on, an error drops `started`, which stops what runs.
     let node = &started.node;
+    answer_monitors(&started, monitors);
     let joining = Joining {
         door,
         wishes,
@@ -112,6 +117,7 @@ pub(super) async fn start(
         Arc::clone(shared),
         Arc::clone(sessions),
     ));
+    measure(&started, &world);
     let took = world.clock.now().monotonic.saturating_since(began);
     tracing::info!(%id, address = %local, cluster = node.cluster(), ?took, "the node serves");
     Ok(started)
@@ -148,6 +154,32 @@ fn storage_config(config: &NodeConfig, identity: Identity) -> StorageConfig {
         orphan_bytes_max: settings.orphan_bytes_max,
         orphan_age_max: settings.orphan_age_max,
         ..defaults
+    }
+}
+
+/// Where monitors are answered, if they are.
+async fn monitors(
+    config: &NodeConfig,
+    world: &World,
+) -> Result<Option<Box<dyn Listener>>, NodeError> {
+    let Some(address) = config.http.listen else { return Ok(None) };
+    let listener = world.network.listen(address).await;
+    listener.map(Some).map_err(|error| NodeError::Listen { address, error })
+}
+
+/// From the beginning on, so that it says that it starts.
+fn answer_monitors(started: &RunningNode, listener: Option<Box<dyn Listener>>) {
+    if let Some(listener) = listener {
+        let stop = Arc::clone(&started.running.shared.stop);
+        tokio::spawn(http::serve(listener, Arc::clone(&started.node), stop));
+    }
+}
+
+/// Once it serves, where somebody may ask.
+fn measure(started: &RunningNode, world: &World) {
+    if started.http.is_some() {
+        let network = Arc::clone(&world.network);
+        tokio::spawn(Measurer::new(&started.node, network, &started.address.to_string()).run());
     }
 }
 
@@ -243,6 +275,7 @@ impl Machinery<'_> {
             fetch_sessions: fetch_sessions(&config, seed),
             producer_ids: ProducerIds::default(),
             space: Arc::default(),
+            lags: LagBoard::default(),
             metrics: Arc::clone(&told.metrics),
             config,
         })
@@ -301,6 +334,10 @@ fn limits(config: &NodeConfig, wall_clock: WallClock) -> Limits {
             groups_max: group.groups_max,
             offset_metadata_bytes_max: group.offset_metadata_bytes_max,
             offsets_retention: group.offsets_retention,
+            consumer_session_timeout: group.consumer_session_timeout,
+            consumer_heartbeat_interval: group.consumer_heartbeat_interval,
+            consumer_assignment_interval: group.consumer_assignment_interval,
+            migration: group.consumer_migration,
             wall_clock,
             ..group::interface::GroupLimits::default()
         },
