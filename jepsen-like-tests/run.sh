@@ -1,7 +1,7 @@
 #!/bin/bash
 # Other people's clients, tests and load against our released binary; installs what it needs.
 #
-#   run.sh [clients|kill9|rounds|cuts|failover|many|robustness|conformance|bench|all|install]
+#   run.sh [clients|kill9|rounds|cuts|failover|many|robustness|alerts|conformance|bench|all|install]
 #        [options]
 #
 # Options go to the part that is named: --broker kafka runs the same against Apache Kafka, the
@@ -80,6 +80,16 @@ robustness() {
   "$harness" robustness "$@"
 }
 
+# A consumer stalls and goes on: the alert of `quorate generate alerts` fires in a real Prometheus,
+# and clears.
+alerts() {
+  if package promtool prometheus; then
+    "$harness" alerts "$@"
+  else
+    say "SKIPPED: alerts, since the Debian package prometheus cannot be had here"
+  fi
+}
+
 # Both suites against a broker with four partitions for a new topic, as librdkafka's tests assume.
 conformance() {
   install python librdkafka
@@ -117,13 +127,14 @@ bench() {
 build
 case "$part" in
 install) install kafka kcat python node go rskafka librdkafka ;;
-clients | kill9 | rounds | cuts | failover | many | robustness | conformance | bench) "$part" "$@" ;;
+clients | kill9 | rounds | cuts | failover | many | robustness | alerts | conformance | bench) "$part" "$@" ;;
 all)
   clients
   kill9 --rounds 100
   rounds
   cuts
   robustness
+  alerts
   conformance
   bench
   ;;

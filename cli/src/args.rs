@@ -1,11 +1,14 @@
 //! The command line: what can be asked, and the sentences of `--help`.
 
+mod group;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::group::{GroupCommand, Partitions, ResetArgs};
 use crate::output::human::{parse_bytes, parse_count, parse_duration};
 
 /// A message queue that Kafka's clients use as it is.
@@ -84,6 +87,9 @@ pub(crate) enum Command {
     Produce(ProduceArgs),
     /// Print the records of a topic
     Consume(ConsumeArgs),
+    /// Look at consumer groups, and move their offsets
+    #[command(subcommand)]
+    Group(GroupCommand),
     /// Look at the cluster, and move things in it
     #[command(subcommand)]
     Cluster(ClusterCommand),
@@ -95,7 +101,7 @@ pub(crate) enum Command {
     /// Measure throughput and latency
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// Write shell completions and the manual
+    /// Write alerts, a dashboard, shell completions and the manual
     #[command(subcommand)]
     Generate(GenerateCommand),
 }
@@ -121,6 +127,13 @@ pub(crate) struct UpArgs {
     /// Where clients connect; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9092")]
     pub listen: SocketAddr,
+    /// Where monitors are answered by HTTP: /metrics, /lag, /readyz ... [default: nowhere; with no
+    /// address 127.0.0.1:9644]
+    #[arg(
+        long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true,
+        default_missing_value = "127.0.0.1:9644"
+    )]
+    pub http: Option<SocketAddr>,
 }
 
 #[derive(Debug, Args)]
@@ -453,6 +466,23 @@ pub(crate) struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GenerateCommand {
+    /// Prometheus's alert rules, to standard output
+    Alerts {
+        /// A group that gets nowhere for so long, with something to read, is stalled
+        #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "2m")]
+        stalled_after: Duration,
+        /// A group that is so far behind is behind
+        #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10m")]
+        behind: Duration,
+        /// How long the other things may last
+        #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1m")]
+        patience: Duration,
+        /// The name of the scrape job
+        #[arg(long, value_name = "JOB", default_value = "quorate")]
+        job: String,
+    },
+    /// Grafana's dashboard, to standard output
+    Dashboard,
     /// Completions for a shell, to standard output
     Completion { shell: clap_complete::Shell },
     /// The manual's pages, one a command

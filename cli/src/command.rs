@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod cluster;
 pub(crate) mod consume;
 pub(crate) mod generate;
+pub(crate) mod group;
 pub(crate) mod log;
 pub(crate) mod produce;
 pub(crate) mod topic;

@@ -3,6 +3,7 @@
 //!
 //! What fails here and passes in simulation is a hole in the simulator, and counts as a second bug.
 
+pub mod alerts;
 pub mod clients;
 pub mod java_load;
 pub mod kill_nine;

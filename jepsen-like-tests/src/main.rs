@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use jepsen_like_tests::process::{Broker, Kind, Recipe, disk_bytes, free_address};
 use jepsen_like_tests::trio::Trio;
-use jepsen_like_tests::{clients, kill_nine, many, probe, robustness, rounds};
+use jepsen_like_tests::{alerts, clients, kill_nine, many, probe, robustness, rounds};
 
 #[derive(Debug, Parser)]
 #[command(about = "Real processes, real clients, real faults")]
@@ -90,6 +90,8 @@ enum What {
         #[arg(long, default_value_t = 1000)]
         partitions: i32,
     },
+    /// A consumer stalls and goes on; Prometheus, which scrapes the node, says so.
+    Alerts,
     /// Time from exec to the first acknowledged record.
     Probe {
         #[arg(long, default_value_t = 5)]
@@ -187,6 +189,10 @@ fn run(arguments: &Arguments) -> Result<bool, Failure> {
             let (root, settings) = (&recipe.root, &arguments.settings);
             let mut trio = Trio::new(recipe.kind, root, folder.path(), 3, settings)?;
             println!("{}", many::run(&mut trio, *partitions, say)?);
+            Ok(true)
+        }
+        What::Alerts => {
+            println!("{}", alerts::run(&recipe, folder.path(), say)?);
             Ok(true)
         }
         What::Probe { times } => probe_times(&recipe, *times),

@@ -1,4 +1,8 @@
-//! `quorate generate`: shell completions and the manual, from the command line's own description.
+//! `quorate generate`: alert rules and a dashboard, shell completions and the manual, the latter
+//! from the command line's own description.
+
+mod alerts;
+mod dashboard;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -40,6 +44,11 @@ pub(crate) fn run(context: &Context, command: GenerateCommand) -> Result<(), Fai
             Ok(())
         }
         GenerateCommand::Man { directory } => man(context, &directory),
+        GenerateCommand::Alerts { stalled_after, behind, patience, job } => {
+            let rules = alerts::rules(&alerts::Bounds { stalled_after, behind, patience, job });
+            context.output.line(rules.trim_end())
+        }
+        GenerateCommand::Dashboard => context.output.json(&dashboard::dashboard()),
     }
 }
 

@@ -106,7 +106,7 @@ async fn create(context: &Context, topic: NewTopic, if_not_exists: bool) -> Resu
     })
 }
 
-pub(super) fn plural(count: i32, noun: &str) -> String {
+pub(crate) fn plural(count: i32, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 

@@ -3,6 +3,7 @@
 
 mod cluster;
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,11 +36,13 @@ pub(crate) async fn up(context: &Context, args: UpArgs) -> Result<(), Failure> {
     config.group.initial_rebalance_delay = Duration::ZERO;
     config.set_from_environment(std::env::vars()).map_err(wrong_config)?;
     config.network.listen = args.listen;
+    config.http.listen = args.http.or(config.http.listen);
     config.node.data = if args.ephemeral { MEMORY.into() } else { args.data.clone() };
     let configs = match args.nodes {
         1 => vec![config],
         nodes => cluster::configs(&config, nodes).await?,
     };
+    let configs = each_its_own_monitors(configs);
     let memory = args.memory / u64::from(args.nodes);
     let mut starts = Vec::with_capacity(configs.len());
     for config in configs {
@@ -68,6 +71,18 @@ pub(crate) async fn serve(context: &Context, args: ServeArgs) -> Result<(), Fail
     }
     let data = config.node.data.clone();
     run(context, vec![(config, os_disk()?)], Some(&data)).await
+}
+
+/// Nodes on one machine listen at ports that count up.
+fn each_its_own_monitors(mut configs: Vec<NodeConfig>) -> Vec<NodeConfig> {
+    for (more, config) in (0..).zip(&mut configs) {
+        if let Some(address) = &mut config.http.listen
+            && address.port() > 0
+        {
+            address.set_port(address.port().saturating_add(more));
+        }
+    }
+    configs
 }
 
 fn wrong_config(error: ConfigError) -> Failure {
@@ -107,6 +122,7 @@ async fn run(
         bootstrap: addresses.collect::<Vec<String>>().join(","),
         cluster: nodes[0].cluster().to_owned(),
         data,
+        http: nodes.iter().filter_map(RunningNode::http_address).collect(),
     };
     ready.announce(context, took)?;
     let halted = select_all(nodes.iter().map(|node| Box::pin(node.halted())));
@@ -165,6 +181,8 @@ struct Ready<'a> {
     cluster: String,
     /// `None`: in memory.
     data: Option<&'a Path>,
+    /// Where monitors are answered.
+    http: Vec<SocketAddr>,
 }
 
 impl Ready<'_> {
@@ -181,6 +199,9 @@ impl Ready<'_> {
         };
         let took = human::duration(took);
         output.note(&output.notes.dim(&format!("ready in {took}, {data}; Ctrl-C stops")));
+        for address in &self.http {
+            output.note(&output.notes.dim(&format!("metrics at http://{address}/metrics")));
+        }
         output.line(&format!("bootstrap.servers={}", self.bootstrap))
     }
 }
