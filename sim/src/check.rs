@@ -8,6 +8,7 @@ pub mod append_time;
 pub mod cycles;
 pub mod dense;
 pub mod duplicates;
+pub mod groups;
 pub mod invented;
 pub mod order;
 pub mod polls;
@@ -104,6 +105,7 @@ pub fn check(history: &History, plan: &Plan, struck: Struck) -> Vec<Violation> {
     append_time::check(&evidence, &mut violations);
     waits::check(&evidence, &mut violations);
     cycles::check(&evidence, &mut violations);
+    groups::check(&evidence, &mut violations);
     for complaint in &history.complaints {
         let counts = match complaint.property {
             "answer" | "start-epoch" => true,

@@ -3,6 +3,7 @@
 //!
 //! *Unknown that was later read did happen.* An operation whose end was never seen is unknown.
 
+pub mod groups;
 mod lines;
 
 use std::fmt;
@@ -120,6 +121,8 @@ pub struct History {
     pub last_phase: Option<usize>,
     /// What a client saw at once that no correct system answers.
     pub complaints: Vec<Complaint>,
+    /// What members of consumer groups did.
+    pub groups: groups::Groups,
 }
 
 /// An answer that a client cannot explain.
@@ -213,9 +216,10 @@ fn note(
 
 /// `c0`, `c1` and so on, without allocating.
 pub const fn client_name(client: u32) -> &'static str {
-    const NAMES: [&str; 16] = [
+    const NAMES: [&str; 32] = [
         "c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9", "c10", "c11", "c12", "c13",
-        "c14", "c15",
+        "c14", "c15", "c16", "c17", "c18", "c19", "c20", "c21", "c22", "c23", "c24", "c25", "c26",
+        "c27", "c28", "c29", "c30", "c31",
     ];
     if (client as usize) < NAMES.len() { NAMES[client as usize] } else { "c+" }
 }

@@ -5,12 +5,14 @@
 //! its text. Parsing what was printed gives the same plan back (`sim/tests/plan_text.rs`).
 
 pub mod draw;
+pub mod groups;
 pub mod text;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
+use groups::Group;
 use text::{Fields, Item, Line, TextError, Value};
 
 use crate::chance::{Between, Ratio};
@@ -39,6 +41,7 @@ pub struct Plan {
     pub clock: Clock,
     pub topics: Vec<Topic>,
     pub workload: AppendRead,
+    pub groups: Vec<Group>,
     /// In the order of their times.
     pub faults: Vec<Fault>,
     /// What the world of quorums does. A plan that has it says nothing else but its seed.
@@ -358,6 +361,9 @@ impl Plan {
             item("topic", &|line| topic.print(line));
         }
         item("workload append_read", &|line| self.workload.print(line));
+        for group in &self.groups {
+            item("group", &|line| group.print(line));
+        }
         for fault in &self.faults {
             item("fault", &|line| fault.print(line));
         }
@@ -431,6 +437,7 @@ struct Parts {
     clock: Option<Clock>,
     topics: Vec<Topic>,
     workload: Option<AppendRead>,
+    groups: Vec<Group>,
     faults: Vec<Fault>,
     quorum: Option<Quorum>,
     found: Option<Found>,
@@ -466,6 +473,7 @@ impl Parts {
                 "append_read" => set(&mut self.workload, Item::parse(&mut fields)?)?,
                 other => return Err(format!("workload {other:?} is not known")),
             },
+            "group" => self.groups.push(Item::parse(&mut fields)?),
             "fault" => self.faults.push(Item::parse(&mut fields)?),
             "quorum" => set(&mut self.quorum, Item::parse(&mut fields)?)?,
             "found" => set(&mut self.found, Item::parse(&mut fields)?)?,
@@ -521,6 +529,12 @@ impl Parts {
         if self.topics.is_empty() {
             return Err("a plan has at least one topic".to_owned());
         }
+        if let Some(wrong) = self.groups.iter().find_map(|group| group.wrong(&self.topics)) {
+            return Err(wrong.to_owned());
+        }
+        if self.groups.iter().map(|group| group.members).sum::<u32>() > Group::MEMBERS_MAX {
+            return Err("the groups have too many members".to_owned());
+        }
         if let Some(wrong) = self.faults.iter().find_map(|fault| self.aims_wrong(&fault.kind)) {
             return Err(wrong);
         }
@@ -536,6 +550,7 @@ impl Parts {
             clock: need(self.clock, "clock")?,
             topics: self.topics,
             workload: need(self.workload, "workload")?,
+            groups: self.groups,
             faults: self.faults,
             quorum: None,
             found: self.found,

@@ -144,7 +144,7 @@ impl<'a> Draft<'a> {
                 Lane { name: format!("n{n}"), is_node: true, what: what.to_owned() }
             })
             .collect();
-        for client in 0..=plan.operator() {
+        for client in 0..plan.clients_end() {
             let name = client_name(client);
             let speaks = kept.events.iter().any(|event| event.who == name);
             if speaks && lanes.iter().all(|lane| lane.name != name) {
@@ -427,6 +427,7 @@ fn role(plan: &Plan, client: u32) -> &'static str {
         client if client == plan.last_client() => "sets up, reads at the end",
         client if library_writers.contains(&client) => "writes, our library",
         client if library_readers.contains(&client) => "reads, our library",
+        client if plan.membership(client).is_some() => "member of a group",
         _ => "operator",
     }
 }

@@ -36,7 +36,7 @@ use crate::run::Observed;
 use crate::trace::{self, Mark};
 use crate::workload::clients::reading::{read, read_everything};
 use crate::workload::clients::setup::create_topics;
-use crate::workload::clients::{Scene, Stage, health, library, operator, write};
+use crate::workload::clients::{Scene, Stage, groups, health, library, operator, write};
 
 /// Runs a plan on this thread, which must be a fresh one.
 pub fn run(plan: &Plan) -> Observed {
@@ -52,7 +52,14 @@ async fn simulate(plan: Arc<Plan>) -> Observed {
     let cluster = Cluster::new(&plan);
     let stage = Arc::new(Stage::default());
     let history = Arc::new(Mutex::new(History::default()));
-    let actors = Actors { plan: Arc::clone(&plan), cluster: Arc::clone(&cluster), stage, history };
+    let actors = Actors {
+        plan: Arc::clone(&plan),
+        cluster: Arc::clone(&cluster),
+        stage,
+        history,
+        roster: Arc::default(),
+        members: Arc::default(),
+    };
     cluster.start();
     let supervise = |member: &Arc<Member>| madsim::task::spawn(Arc::clone(member).supervise());
     let supervisors: Vec<_> = cluster.members.iter().map(supervise).collect();
@@ -144,6 +151,9 @@ struct Actors {
     cluster: Arc<Cluster>,
     stage: Arc<Stage>,
     history: Arc<Mutex<History>>,
+    roster: Arc<groups::Roster>,
+    /// Of groups: they end when they are told to, whatever they wait for.
+    members: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
 
 impl Actors {
@@ -209,6 +219,11 @@ impl Actors {
             clients.push(spawn_client(client, library::read(self.scene(client), client, proven)));
             proofs.push(proof);
         }
+        let members = self.plan.members().map(|client| {
+            let life = groups::live(self.scene(client), client, Arc::clone(&self.roster));
+            spawn_client(client, life)
+        });
+        self.members.lock().expect("one thread").extend(members);
         if self.plan.cluster.nodes > 1 {
             let last = self.plan.last_client();
             health::becomes_whole(&self.scene(last), last).await;
@@ -217,6 +232,8 @@ impl Actors {
             // A run that ends without proof, because its disk has rotted, drops the sender.
             let _ = proof.await;
         }
+        let last = self.plan.last_client();
+        groups::settle(&self.scene(last), &self.roster, last).await;
         clients
     }
 
@@ -236,6 +253,8 @@ impl Actors {
             }
         }
         self.stage.finish();
+        // Whatever a member has asked for, it is not told any more.
+        self.members.lock().expect("one thread").drain(..).for_each(|member| member.abort());
         self.cluster.start();
         for client in working {
             client.await.expect("a client ends");
@@ -244,6 +263,7 @@ impl Actors {
         self.history.lock().expect("one thread").begin_last_phase();
         let rot = self.cluster.struck().rot;
         read_everything(&self.scene(client), client, rot).await;
+        groups::read_offsets(&self.scene(client), client).await;
         if self.plan.cluster.nodes > 1 {
             self.replicas_agree(client).await;
         }

@@ -3,6 +3,7 @@
 
 mod clusters;
 mod families;
+mod groups;
 mod quorums;
 mod scenarios;
 mod storms;
@@ -39,6 +40,7 @@ pub fn draw(seed: u64) -> Plan {
         clock: draw_clock(&mut chance("clock")),
         topics: draw_topics(&mut chance("topics")),
         workload: draw_workload(&mut chance("workload")),
+        groups: Vec::new(),
         faults: Vec::new(),
         quorum: None,
         found: None,
@@ -55,6 +57,7 @@ pub fn draw(seed: u64) -> Plan {
     }
     plan.faults.sort_by_key(|fault| fault.at);
     families::add(seed, &mut plan);
+    groups::add(seed, &mut plan);
     plan
 }
 

@@ -8,6 +8,7 @@ use crate::chance::{Between, Ratio};
 use crate::fault::add_partitions::AddPartitions;
 use crate::fault::reassign::Reassign;
 use crate::fault::{Fault, Kind};
+use crate::plan::groups::Group;
 use crate::plan::text::{Fields, Item as _, Line, Value as _};
 use crate::plan::{Plan, Quorum};
 
@@ -97,6 +98,23 @@ pub(super) fn clients(plan: &Plan) -> Vec<Plan> {
     for count in less(workload.writers, 1) {
         plans.extend(changed(plan, |plan| plan.workload.writers = count));
     }
+    for group in (0..plan.groups.len()).rev() {
+        plans.extend(changed(plan, |plan| drop(plan.groups.remove(group))));
+        plans.extend(changed(plan, |plan| plan.groups[group].statics = 0));
+        for members in less(plan.groups[group].members, 1) {
+            plans.extend(changed(plan, |plan| {
+                let group = &mut plan.groups[group];
+                group.members = members;
+                group.statics = group.statics.min(members);
+            }));
+        }
+        type Habit = fn(&mut Group) -> &mut Ratio;
+        let habits: [Habit; 3] =
+            [|group| &mut group.crash, |group| &mut group.leave, |group| &mut group.pause];
+        for habit in habits {
+            plans.extend(changed(plan, |plan| *habit(&mut plan.groups[group]) = Ratio::NEVER));
+        }
+    }
     for rest in RESTS.map(Duration::from_millis) {
         if workload.pause.high < rest {
             let pause = Between { low: rest, high: rest };
@@ -165,6 +183,11 @@ fn keep_nodes(plan: &mut Plan, nodes: u32) {
 /// Topics behind it move up, and with them the faults that name them.
 fn drop_topic(plan: &mut Plan, topic: usize) {
     plan.topics.remove(topic);
+    for group in &mut plan.groups {
+        group.topics.retain(|named| *named as usize != topic);
+        group.topics.iter_mut().for_each(|named| *named -= u32::from(*named as usize > topic));
+    }
+    plan.groups.retain(|group| !group.topics.is_empty());
     plan.faults.retain_mut(|fault| match &mut fault.kind {
         Kind::Reassign(Reassign { topic: named, .. })
         | Kind::AddPartitions(AddPartitions { topic: named, .. }) => {

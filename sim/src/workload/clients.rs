@@ -1,6 +1,7 @@
 //! Writers and readers over a network: the rules of `writer`, carried out with a thin client
 //! against anything that speaks Kafka's protocol.
 
+pub mod groups;
 pub mod health;
 pub mod library;
 pub mod operator;

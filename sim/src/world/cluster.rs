@@ -33,7 +33,7 @@ impl Cluster {
         let numbers = 1..=plan.cluster.nodes;
         let members = numbers.map(|number| Member::new(plan, number, &ledger)).collect();
         let clients =
-            (0..=plan.operator()).map(|client| network.add(client_name(client))).collect();
+            (0..plan.clients_end()).map(|client| network.add(client_name(client))).collect();
         Arc::new(Self { time: TimeHandle::current(), network, members, clients, ledger })
     }
 

@@ -31,6 +31,7 @@ use crate::fault::power_loss::Unsynced;
 use crate::plan::{self, Nodes, Plan};
 use crate::run::Observed;
 use crate::trace::{self, Mark};
+use crate::workload::clients::groups;
 
 /// The nodes' names in the network.
 const NAMES: [&str; Nodes::MAX as usize] = ["n1", "n2", "n3", "n4", "n5", "n6", "n7"];
@@ -518,6 +519,13 @@ fn config(plan: &Plan, number: u32) -> NodeConfig {
     config.storage.queue_max = knobs.queue as usize;
     // What happens on a disk without any room is what is looked for.
     config.storage.min_free = 0;
+    if !plan.groups.is_empty() {
+        config.group.session_timeout_min = Duration::from_millis(500);
+        config.group.initial_rebalance_delay = Duration::from_millis(100);
+        config.group.consumer_session_timeout = groups::SESSION;
+        config.group.consumer_heartbeat_interval = groups::SESSION / 4;
+        config.group.offsets_partitions = 2;
+    }
     if plan.topics.iter().any(|topic| topic.compact) {
         config.storage.clean_check_interval = Duration::from_millis(100);
         // Some keys fit, and not all of them.
