@@ -2,6 +2,7 @@
 //! what is committed, and whether everybody has it who must. It believes nobody's arithmetic: it
 //! counts copies on disks itself.
 
+pub mod compacted;
 mod decided;
 pub(crate) mod replicated;
 

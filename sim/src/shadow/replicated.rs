@@ -14,6 +14,9 @@ use super::Blamed;
 /// Batches by offset: where each ends, and its leader epoch.
 type Batches = BTreeMap<Offset, (Offset, LeaderEpoch)>;
 
+/// Stretches of offsets at which compaction has left nothing: where each ends.
+type Fillers = BTreeMap<Offset, Offset>;
+
 #[derive(Debug, Default)]
 pub(super) struct Replicated {
     copies: BTreeMap<(PartitionId, NodeId), Held>,
@@ -34,6 +37,9 @@ pub(super) struct Replicated {
 struct Held {
     start: Offset,
     batches: Batches,
+    /// What stands for batches that the leader had compacted away before it sent them. What they
+    /// were is seen when the copies are compared by key.
+    fillers: Fillers,
     in_flight: VecDeque<(WriteId, Change)>,
     high_watermark: Offset,
 }
@@ -41,6 +47,7 @@ struct Held {
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Append(Offset, (Offset, LeaderEpoch)),
+    Fill(Offset, Offset),
     DeleteBefore(Offset),
 }
 
@@ -58,6 +65,7 @@ impl Held {
             Change::Append(base, batch) => {
                 self.batches.insert(base, batch);
             }
+            Change::Fill(base, end) => drop(self.fillers.insert(base, end)),
             Change::DeleteBefore(offset) => self.start = self.start.max(offset),
         }
     }
@@ -67,7 +75,13 @@ impl Held {
         &self,
         batches: impl Iterator<Item = (&'a Offset, &'a (Offset, LeaderEpoch))>,
     ) -> Option<Offset> {
-        let mut wanted = batches.filter(|(_, (end, _))| *end > self.start);
+        let is_filled = |base: &Offset, end: Offset| {
+            let before = self.fillers.range(..=*base).next_back();
+            before.is_some_and(|(_, filled)| end <= *filled)
+        };
+        let mut wanted = batches
+            .filter(|(_, (end, _))| *end > self.start)
+            .filter(|(base, (end, _))| !is_filled(base, *end));
         wanted.find(|(base, batch)| self.batches.get(base) != Some(batch)).map(|(base, _)| *base)
     }
 }
@@ -85,6 +99,7 @@ impl Replicated {
         }
         held.start = found.log_start;
         held.batches.retain(|_, (end, _)| *end <= found.end);
+        held.fillers.retain(|_, end| *end <= found.end);
         held.high_watermark = Offset::ZERO;
     }
 
@@ -99,8 +114,12 @@ impl Replicated {
         let change = match op {
             LogOp::Append { batch, .. } => {
                 let header = batch.header();
-                let ends = (header.next_offset(), header.leader_epoch());
-                Change::Append(header.base_offset(), ends)
+                let (base, end) = (header.base_offset(), header.next_offset());
+                if batch.is_filler() {
+                    Change::Fill(base, end)
+                } else {
+                    Change::Append(base, (end, header.leader_epoch()))
+                }
             }
             LogOp::DeleteBefore { offset } => Change::DeleteBefore(*offset),
             _ => return,
@@ -129,6 +148,7 @@ impl Replicated {
         let Some(held) = self.copies.get_mut(&(partition, node)) else { return };
         held.start = found.log_start;
         let cut: Batches = held.batches.extract_if(.., |_, (end, _)| *end > found.end).collect();
+        held.fillers.retain(|_, end| *end <= found.end);
         held.in_flight.clear();
         held.high_watermark = held.high_watermark.min(found.end);
         let committed = self.committed.get(&partition);

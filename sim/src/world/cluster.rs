@@ -29,7 +29,8 @@ impl Cluster {
     pub fn new(plan: &Plan) -> Arc<Self> {
         let network = simulator::<SimNetwork>();
         network.configure(plan.seed, plan.link.clone());
-        let ledger = Arc::new(Ledger::new(plan.cluster.nodes));
+        let compacts = plan.topics.iter().any(|topic| topic.compact);
+        let ledger = Arc::new(Ledger::new(plan.cluster.nodes, compacts));
         let numbers = 1..=plan.cluster.nodes;
         let members = numbers.map(|number| Member::new(plan, number, &ledger)).collect();
         let clients =

@@ -1,5 +1,5 @@
-//! What the nodes' disks hold at the end, compared: replicas of one log are one log, and what was
-//! cut off stands in the orphan files.
+//! What the nodes' disks hold at the end, compared: replicas of one log are one log, but for what
+//! each has compacted of its own; and what was cut off stands in the orphan files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use quorate_core::batch::checksum::checksum;
 use quorate_core::id::{LeaderEpoch, Offset, PartitionId};
+use quorate_core::reached;
 use quorate_core::segment::cleaned::{CLEANED_FILE, Cleaned};
 use quorate_core::segment::frame::Frame;
 use quorate_core::segment::orphan::{HEAD_BYTES, OrphanName};
@@ -15,34 +16,73 @@ use quorate_core::segment::{FileKind, parse_directory_name, parse_segment_file_n
 
 use super::member::Member;
 use crate::check::Violation;
+use crate::shadow::compacted::{self, Survivors};
 
 /// Batches by offset: where each ends, its leader epoch, and a checksum.
 type Batches = BTreeMap<Offset, (Offset, LeaderEpoch, u32)>;
 
+/// A node's copy of a log.
+struct Copy {
+    batches: Batches,
+    /// Where it ends.
+    end: Offset,
+    /// Some of its segments were written by compaction.
+    is_compacted: bool,
+    files: Vec<Bytes>,
+}
+
 /// Logs that differ between nodes, and cuts that no orphan file tells of.
 pub fn logs(members: &[Arc<Member>]) -> Vec<Violation> {
     let mut violations = Vec::new();
-    let mut seen: BTreeMap<PartitionId, (&'static str, Batches)> = BTreeMap::new();
+    let mut copies: BTreeMap<PartitionId, Vec<(&Arc<Member>, Copy)>> = BTreeMap::new();
     for member in members {
-        for (partition, batches) in logs_of(member) {
-            if let Some((other, there)) = seen.get(&partition) {
-                violations.extend(difference(partition, (member.name, &batches), (other, there)));
-            } else {
-                seen.insert(partition, (member.name, batches));
-            }
+        for (partition, copy) in logs_of(member) {
+            copies.entry(partition).or_default().push((member, copy));
         }
         violations.extend(missing_orphans(member));
     }
+    for (partition, copies) in copies {
+        let Some(((first, one), others)) = copies.split_first() else { continue };
+        let is_compacted = copies.iter().any(|(_, copy)| copy.is_compacted);
+        for (other, there) in others {
+            violations.extend(if is_compacted {
+                let start = first.log_start(partition).max(other.log_start(partition));
+                lost_by_key(partition, (first.name, one), (other.name, there), start)
+            } else {
+                let there = (other.name, &there.batches);
+                difference(partition, (first.name, &one.batches), there)
+            });
+        }
+    }
     violations
+}
+
+/// Each node compacts its own copy: what survives is compared by key.
+fn lost_by_key(
+    partition: PartitionId,
+    (one, copy): (&str, &Copy),
+    (other, there): (&str, &Copy),
+    start: Offset,
+) -> Option<Violation> {
+    reached!("compacted-copies-are-compared");
+    let survivors = |copy: &Copy| {
+        let mut survivors = Survivors::new();
+        for file in &copy.files {
+            each_frame(file.clone(), |frame| compacted::gather(&frame.batch, &mut survivors));
+        }
+        survivors
+    };
+    let (offset, why) = compacted::difference(&survivors(copy), &survivors(there), start)?;
+    let sentence = format!("{one} and {other} differ at {offset} by more than compaction: {why}");
+    Some(Violation { property: "log-matching", place: partition.to_string(), sentence })
 }
 
 /// Replicas that do not end where the others do: a sentence each.
 pub fn lagging(members: &[Arc<Member>]) -> Vec<String> {
     let mut ends: BTreeMap<PartitionId, BTreeMap<&'static str, Offset>> = BTreeMap::new();
     for member in members {
-        for (partition, batches) in logs_of(member) {
-            let end = batches.last_key_value().map_or(Offset::ZERO, |(_, (end, ..))| *end);
-            ends.entry(partition).or_default().insert(member.name, end);
+        for (partition, copy) in logs_of(member) {
+            ends.entry(partition).or_default().insert(member.name, copy.end);
         }
     }
     let differ = |ends: &BTreeMap<&str, Offset>| ends.values().collect::<BTreeSet<_>>().len() > 1;
@@ -72,8 +112,8 @@ fn difference(
 }
 
 /// The logs of users' topics; each node's metadata log is its own.
-fn logs_of(member: &Member) -> BTreeMap<PartitionId, Batches> {
-    let mut logs: BTreeMap<PartitionId, Batches> = BTreeMap::new();
+fn logs_of(member: &Member) -> BTreeMap<PartitionId, Copy> {
+    let mut logs: BTreeMap<PartitionId, Copy> = BTreeMap::new();
     let files = member.disk.medium().contents(Path::new("/data/logs"));
     let name = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
     let log =
@@ -83,33 +123,50 @@ fn logs_of(member: &Member) -> BTreeMap<PartitionId, Batches> {
         if name(path).as_deref() == Some(CLEANED_FILE)
             && let Ok(told) = Cleaned::decode(bytes)
         {
-            cleaned.insert(log(path), told.until);
+            cleaned.insert(log(path), told);
         }
     }
     for (path, bytes) in files {
         let file = name(&path).and_then(|name| parse_segment_file_name(&name));
         let log = log(&path);
-        // Each node compacts its own copy: they are equal only beyond.
-        let until = cleaned.get(&log).copied().unwrap_or_default();
-        if let (Some(partition), Some((base, 0, FileKind::Segment))) = (log, file)
+        let told = cleaned.get(&log);
+        if let (Some(partition), Some((base, generation, FileKind::Segment))) = (log, file)
             && partition != PartitionId::METADATA
-            && base >= until
+            && told.map_or(Some(0), |told| told.generation(base)) == Some(generation)
         {
-            logs.entry(partition).or_default().extend(frames(bytes));
+            let copy = logs.entry(partition).or_insert_with(Copy::nothing);
+            let batches = frames(bytes.clone());
+            let end = batches.last_key_value().map_or(Offset::ZERO, |(_, (end, ..))| *end);
+            copy.end = copy.end.max(end);
+            copy.is_compacted |= told.is_some();
+            copy.batches.extend(batches);
+            copy.files.push(bytes);
         }
     }
     logs
 }
 
-/// The frames at the front of a file.
-fn frames(mut bytes: Bytes) -> Batches {
-    let mut found = Batches::new();
+impl Copy {
+    const fn nothing() -> Self {
+        Self { batches: Batches::new(), end: Offset::ZERO, is_compacted: false, files: Vec::new() }
+    }
+}
+
+fn each_frame(mut bytes: Bytes, mut take: impl FnMut(&Frame)) {
     while let Ok(Some(frame)) = Frame::decode(&bytes) {
+        take(&frame);
+        bytes = bytes.slice(frame.header.frame_bytes() as usize..);
+    }
+}
+
+/// The frames at the front of a file.
+fn frames(bytes: Bytes) -> Batches {
+    let mut found = Batches::new();
+    each_frame(bytes, |frame| {
         let header = frame.batch.header();
         let content = checksum(frame.batch.records());
         found.insert(header.base_offset(), (header.next_offset(), header.leader_epoch(), content));
-        bytes = bytes.slice(frame.header.frame_bytes() as usize..);
-    }
+    });
     found
 }
 

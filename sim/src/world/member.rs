@@ -253,6 +253,11 @@ impl Member {
         }
     }
 
+    /// Where the node's copy begins, as far as it was seen.
+    pub fn log_start(&self, partition: PartitionId) -> Offset {
+        self.onlooker.log_start(partition)
+    }
+
     /// Batches that were cut off its logs.
     pub fn cut(&self) -> BTreeSet<(PartitionId, Offset, LeaderEpoch)> {
         self.onlooker.cut()

@@ -19,6 +19,7 @@ use quorate_node::witness::Witness;
 
 use crate::check::Violation;
 use crate::shadow::Shadow;
+use crate::shadow::compacted::{self, Survivors};
 
 /// See the file's comment. It outlives the node's lives.
 #[derive(Debug)]
@@ -37,26 +38,57 @@ type Place = (PartitionId, Offset, LeaderEpoch);
 pub struct Ledger {
     entries: Mutex<Entries>,
     shadow: Option<Shadow>,
+    /// Some topic is compacted, by each node for itself.
+    compacts: bool,
 }
 
 #[derive(Debug, Default)]
 struct Entries {
-    /// Checksums, node by node. A node that has lost its own unsynced end writes another.
-    batches: BTreeMap<Place, BTreeMap<&'static str, u32>>,
+    /// Contents, node by node. A node that has lost its own unsynced end writes another.
+    batches: BTreeMap<Place, BTreeMap<&'static str, Content>>,
     violations: Vec<Violation>,
 }
 
+/// What is in a batch.
+#[derive(Debug)]
+struct Content {
+    checksum: u32,
+    /// Record by record where logs are compacted: a leader sends what is left of it.
+    survivors: Option<Survivors>,
+}
+
+impl Content {
+    fn of(batch: &Batch, is_compacted: bool) -> Self {
+        let survivors = is_compacted.then(|| {
+            let mut survivors = Survivors::new();
+            compacted::gather(batch, &mut survivors);
+            survivors
+        });
+        Self { checksum: checksum(batch.records()), survivors }
+    }
+
+    fn may_be(&self, other: &Self) -> bool {
+        self.checksum == other.checksum
+            || match (&self.survivors, &other.survivors) {
+                (Some(one), Some(other)) => compacted::may_be_one(one, other),
+                _ => false,
+            }
+    }
+}
+
 impl Ledger {
-    pub fn new(nodes: u32) -> Self {
-        Self { entries: Mutex::default(), shadow: (nodes > 1).then(Shadow::default) }
+    pub fn new(nodes: u32, compacts: bool) -> Self {
+        let shadow = (nodes > 1).then(Shadow::default);
+        Self { entries: Mutex::default(), shadow, compacts }
     }
 
     fn append(&self, name: &'static str, place: Place, batch: &Batch) {
         let mut entries = self.entries.lock().expect("one thread");
-        let content = checksum(batch.records());
+        let content = Content::of(batch, self.compacts);
         let known = entries.batches.entry(place).or_default();
+        known.remove(name);
+        let other = known.iter().find(|(_, there)| !there.may_be(&content)).map(|(who, _)| *who);
         known.insert(name, content);
-        let other = known.iter().find(|(_, there)| **there != content).map(|(who, _)| *who);
         if let Some(who) = other {
             let (partition, offset, epoch) = place;
             let sentence = format!(
@@ -135,6 +167,11 @@ impl Onlooker {
     /// Batches that must stand in orphan files.
     pub fn cut(&self) -> BTreeSet<(PartitionId, Offset, LeaderEpoch)> {
         self.seen().cut.clone()
+    }
+
+    /// Where the node's copy begins, as far as it was seen.
+    pub fn log_start(&self, partition: PartitionId) -> Offset {
+        self.seen().logs.get(&partition).map_or(Offset::ZERO, |lived| lived.state.log_start)
     }
 
     /// Unsynced bytes were lost: what only was in memory may be gone.

@@ -26,9 +26,6 @@ pub fn draw_cluster(seed: u64, nodes: u32) -> Plan {
     // Replicas of others that lose power together are not trusted any more: only a human makes one
     // of them lead.
     plan.topics.iter_mut().for_each(|topic| topic.flush = Flush::Durable);
-    // Copies of several nodes are not compared yet where each has compacted its own.
-    plan.topics.iter_mut().for_each(|topic| topic.compact = false);
-    plan.story.retain(|line| line != "family: compaction");
     // A copy that was away must come nearer while its leader is written to: a write a sync, a file
     // closed for each that is opened, or a link that is as slow as the load would keep it behind
     // for ever (seeds 67 and 70).
