@@ -135,8 +135,10 @@ impl Member {
         let (told, watching) = (Arc::clone(&shared), Arc::clone(&onlooker));
         disk.on_rot(move |path| {
             rot(&told, &watching, path);
-            // What is not journaled stood nowhere else, and nothing tells that it was written.
-            told.state.lock().expect("one thread").observed.struck.power_lost = true;
+            // What is not journaled stood nowhere else, and nothing tells that it was written. All
+            // else is in the journal, which tells of its own rot, or follows from the segments.
+            let is_data = Files::Segment.include(path) && !Files::Metadata.include(path);
+            told.state.lock().expect("one thread").observed.struck.power_lost |= is_data;
         });
         // It is started by `start`, not by being made.
         handle.kill(node);
