@@ -19,8 +19,15 @@ const COMPACTION: &str = "planted, and caught outside of the simulator: `cargo p
                           compacted logs and over lives of their storage";
 const REPLAYED: &str = "planted; a test of the node has a coordinator read a compacted log";
 const TRANSACTIONS: &str = "there are no transactions yet";
-pub(super) const GROUPS: &str = "the workload has no groups yet";
-const NEW_GROUPS: &str = "the protocol of KIP-848 is not there yet";
+pub(super) const GROUPS: &str = "planted, and caught outside of the simulator: core's tests of \
+                                 groups see it; hardly a member asks while a log is read";
+pub(super) const EXPIRY: &str = "planted, and caught outside of the simulator: core's tests of \
+                                 groups see it; no run is as long as offsets are kept";
+pub(super) const DELETION: &str = "planted, and caught outside of the simulator: core's tests of \
+                                   groups see it; no plan deletes a topic";
+const REBALANCES: &str = "planted, and caught outside of the simulator: core's random walks over \
+                          consumer groups see it";
+const UNPLANTED: &str = "not planted yet";
 const CLIENT: &str = "a mistake of clients; the workload has a thin one of its own";
 const SHARE: &str = "there are no share groups yet";
 
@@ -152,27 +159,27 @@ pub const ENTRIES: &[Entry] = &[
     entry("F17", "expiry-leaves-pending-state", TRANSACTIONS),
     entry("F18", "timestamp-lookup-past-lso", TRANSACTIONS),
     entry("F19", "group-txn-state-wrong-after-replay", TRANSACTIONS),
-    entry("G1", "partition-epoch-lost", NEW_GROUPS),
-    entry("G2", "owner-twice-in-one-epoch", NEW_GROUPS),
-    entry("G3", "static-double-owner", GROUPS),
-    entry("G4", "dead-group-resets-identity", GROUPS),
-    entry("G6", "new-member-timer", GROUPS),
+    entry("G1", "partition-epoch-lost", PLANTED),
+    entry("G2", "owner-twice-in-one-epoch", PLANTED),
+    entry("G3", "static-double-owner", PLANTED),
+    entry("G4", "dead-group-resets-identity", UNPLANTED),
+    entry("G6", "new-member-timer", UNPLANTED),
     entry("G7", "stale-reply-resets-generation", CLIENT),
     entry("G8", "old-owner-claims-win", CLIENT),
-    entry("G9", "partial-heartbeat-reply", NEW_GROUPS),
+    entry("G9", "partial-heartbeat-reply", REBALANCES),
     entry("G11", "serve-before-load", GROUPS),
     entry("G12", "load-loops-on-gap", REPLAYED),
-    entry("G13", "zombie-coordinator-expires-members", "the workload has no groups yet"),
+    entry("G13", "zombie-coordinator-expires-members", UNPLANTED),
     entry("G14", "partial-metadata-drops-partitions", CLIENT),
-    entry("H1", "offsets-expire-in-use", GROUPS),
-    entry("H2", "commit-epoch-forgotten", GROUPS),
+    entry("H1", "offsets-expire-in-use", EXPIRY),
+    entry("H2", "commit-epoch-forgotten", PLANTED),
     entry("H3", "listoffsets-current-epoch", PLANTED),
     entry(
         "H4",
         "consumer-blind-to-truncation",
         "only an unclean election takes from readers what they have seen; no plan asks for one",
     ),
-    entry("H6", "offsets-outlive-topic", GROUPS),
+    entry("H6", "offsets-outlive-topic", DELETION),
     entry("H7", "spurious-zero-offset", PLANTED),
     entry("H8", "flush-returns-before-split-batches", CLIENT),
     entry("I1", "compact-past-hw", COMPACTION),
@@ -235,7 +242,7 @@ pub const ENTRIES: &[Entry] = &[
     entry("L1", "wall-clock-lease", "nothing is leased"),
     entry("L2", "lease-without-check-quorum", "nothing is leased"),
     entry("L4", "unknown-timestamp-is-old", PLANTED),
-    entry("L5", "state-timestamp-as-now", GROUPS),
+    entry("L5", "state-timestamp-as-now", UNPLANTED),
     entry(
         "L6",
         "max-timestamp-offset-wrong",
