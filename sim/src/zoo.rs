@@ -165,6 +165,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("G1", "partition-epoch-lost", ONE_AND_THREE),
     mutant("G2", "owner-twice-in-one-epoch", NODES),
     mutant("G3", "static-double-owner", ONE_AND_THREE),
+    mutant("G9", "partial-heartbeat-reply", NODES),
     not_yet("G11", "serve-before-load", entries::GROUPS),
     mutant("-", "group-answer-before-log", NODES),
     not_yet("H1", "offsets-expire-in-use", entries::EXPIRY),

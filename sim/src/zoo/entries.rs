@@ -25,8 +25,6 @@ pub(super) const EXPIRY: &str = "planted, and caught outside of the simulator: c
                                  groups see it; no run is as long as offsets are kept";
 pub(super) const DELETION: &str = "planted, and caught outside of the simulator: core's tests of \
                                    groups see it; no plan deletes a topic";
-const REBALANCES: &str = "planted, and caught outside of the simulator: core's random walks over \
-                          consumer groups see it";
 const UNPLANTED: &str = "not planted yet";
 const CLIENT: &str = "a mistake of clients; the workload has a thin one of its own";
 const SHARE: &str = "there are no share groups yet";
@@ -166,7 +164,7 @@ pub const ENTRIES: &[Entry] = &[
     entry("G6", "new-member-timer", UNPLANTED),
     entry("G7", "stale-reply-resets-generation", CLIENT),
     entry("G8", "old-owner-claims-win", CLIENT),
-    entry("G9", "partial-heartbeat-reply", REBALANCES),
+    entry("G9", "partial-heartbeat-reply", PLANTED),
     entry("G11", "serve-before-load", GROUPS),
     entry("G12", "load-loops-on-gap", REPLAYED),
     entry("G13", "zombie-coordinator-expires-members", UNPLANTED),
