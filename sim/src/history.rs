@@ -3,6 +3,7 @@
 //!
 //! *Unknown that was later read did happen.* An operation whose end was never seen is unknown.
 
+pub mod example;
 pub mod groups;
 mod lines;
 
