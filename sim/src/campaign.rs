@@ -6,7 +6,7 @@ pub mod junit;
 pub mod report;
 pub mod summary;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::run::{Verdict, World};
@@ -51,6 +51,8 @@ pub struct Sum {
     failures: BTreeMap<(String, String, String), Failure>,
     /// Seeds that were run twice.
     pub twice: u64,
+    /// Small states of the specifications that were passed, if that was wanted.
+    pub shapes: BTreeSet<u64>,
 }
 
 impl Setting {
@@ -74,6 +76,7 @@ impl Sum {
         self.read += told.read;
         add(&mut self.faults, &told.faults);
         add(&mut self.marks, &told.marks);
+        self.shapes.extend(&told.shapes);
         for (fault, marks) in &told.after {
             add(self.after.entry(fault.clone()).or_default(), marks);
         }

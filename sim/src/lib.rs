@@ -18,6 +18,7 @@ pub mod replay;
 pub mod run;
 pub mod shadow;
 pub mod shrink;
+pub mod spec;
 pub mod symptom;
 pub mod timeline;
 pub mod told;

@@ -34,6 +34,7 @@ pub(crate) fn run(plan: &Plan, checks: bool) -> Observed {
     let chance = Chance::new(plan.seed, "quorum members");
     let mut members = Members::new(chance, quorum.voters, quorum.others, limits);
     members.checks = checks;
+    members.shadow.is_off = !checks;
     let storms = quorum.storms;
     let mut adversary = Adversary::new(plan.seed, quorum, members);
     let mut stuck = None;

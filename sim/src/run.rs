@@ -17,6 +17,7 @@ use crate::history::{History, Tally};
 use crate::log::Log;
 use crate::plan::Plan;
 use crate::plan::text::Value;
+use crate::spec;
 use crate::trace::{self, Finished, Sink};
 
 /// Where a plan runs.
@@ -72,6 +73,8 @@ pub struct Report {
     pub after: After,
     pub history: History,
     pub trace: Finished,
+    /// What was seen of the specifications; violations stand among the others.
+    pub spec: spec::Seen,
     pub simulated: Duration,
     pub steps: u64,
     /// How often the chosen mutant's line was passed.
@@ -86,6 +89,8 @@ pub struct Options {
     /// For measuring only: nothing is checked, neither the machines of the world of cores nor the
     /// history.
     pub unchecked: bool,
+    /// What is done about the specifications.
+    pub spec: spec::Wanted,
     /// What the nodes say, if somebody listens.
     pub log: Option<Log>,
 }
@@ -196,6 +201,7 @@ fn on_this_thread(plan: &Plan, world: World, options: Options) -> Report {
     choose_mutant(options.mutant.as_deref());
     coverage::begin();
     trace::begin(options.sink);
+    spec::begin(options.spec);
     let checks = !options.unchecked;
     let outcome = panic::catch_unwind(|| match world {
         World::Cores => crate::cores::run(plan, checks),
@@ -203,6 +209,7 @@ fn on_this_thread(plan: &Plan, world: World, options: Options) -> Report {
         World::Quorum => crate::quorum::run(plan, checks),
     });
     let trace = trace::end();
+    let mut spec = spec::end();
     let (marks, after) = coverage::end();
     let observed = outcome.unwrap_or_else(|payload| Observed {
         violations: vec![Violation {
@@ -216,6 +223,7 @@ fn on_this_thread(plan: &Plan, world: World, options: Options) -> Report {
     if checks {
         violations.extend(check::check(&observed.history, plan, observed.struck));
     }
+    violations.append(&mut spec.violations);
     let verdict = match (violations.is_empty(), observed.stuck.is_empty()) {
         (false, _) => Verdict::Safety,
         (true, false) => Verdict::Liveness,
@@ -231,6 +239,7 @@ fn on_this_thread(plan: &Plan, world: World, options: Options) -> Report {
         after,
         history: observed.history,
         trace,
+        spec,
         simulated: observed.simulated,
         steps: observed.steps,
         mutant_asked: mutant_asked(),

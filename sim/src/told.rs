@@ -29,6 +29,9 @@ pub struct Told {
     pub events: u64,
     pub steps: u64,
     pub simulated_micros: u64,
+    /// Small states of the specifications that were passed, if that was wanted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shapes: Vec<u64>,
 }
 
 /// A [`Violation`], with a property that need not be known to this build.
@@ -71,6 +74,7 @@ impl From<&Report> for Told {
             events: report.trace.events,
             steps: report.steps,
             simulated_micros: report.simulated.as_micros() as u64,
+            shapes: report.spec.shapes.iter().copied().collect(),
         }
     }
 }
@@ -96,6 +100,7 @@ impl Told {
             events: 0,
             steps: 0,
             simulated_micros: 0,
+            shapes: Vec::new(),
         }
     }
 

@@ -14,6 +14,8 @@ mod shrink;
 #[cfg(madsim)]
 mod single;
 #[cfg(madsim)]
+mod specs;
+#[cfg(madsim)]
 mod worker;
 #[cfg(madsim)]
 pub mod zoo;
@@ -61,6 +63,10 @@ pub enum Command {
         /// Write the run as a page to look at.
         #[arg(long, value_name = "FILE.html")]
         timeline: Option<PathBuf>,
+        /// Write what the specifications see of the run there, a file of JSON lines for the quorum
+        /// and for each partition.
+        #[arg(long, value_name = "DIR")]
+        export: Option<PathBuf>,
     },
     /// Print the plan of a seed.
     Plan {
@@ -95,6 +101,8 @@ pub enum Command {
         #[arg(long, value_parser = parse_seeds, default_value = "0..40")]
         seeds: Range<u64>,
     },
+    /// Explore the specifications to the end within small bounds.
+    Spec,
     /// Plant known bugs, and see whether the checkers notice.
     Zoo(Hunt),
 }
@@ -241,8 +249,8 @@ pub fn main() -> std::process::ExitCode {
         }
     };
     let code = match arguments.command {
-        Command::Run { seed, how, twice, show, timeline } => {
-            single::run(seed, &how, twice, &show, timeline.as_deref())
+        Command::Run { seed, how, twice, show, timeline, export } => {
+            single::run(seed, &how, twice, &show, timeline.as_deref(), export.as_deref())
         }
         Command::Plan { seed, how } => single::print_plan(seed, &how),
         Command::Campaign(flags) => campaign::run(&flags),
@@ -253,6 +261,7 @@ pub fn main() -> std::process::ExitCode {
         Command::Worker => worker::serve(),
         Command::Corpus => single::corpus(),
         Command::Bench { seeds } => bench::run(seeds),
+        Command::Spec => specs::run(),
         Command::Zoo(hunt) => zoo::run(&hunt),
     };
     code.into()

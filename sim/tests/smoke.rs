@@ -104,3 +104,15 @@ fn answers_of_a_replay(folder: &Path) {
     let (said, _) = ends(&["replay", &other], 64);
     assert!(said.contains("the plan no longer applies: line "), "{said}");
 }
+
+#[test]
+fn what_depends_on_the_order_of_hashes_is_named_by_its_first_step() {
+    let world = ["run", "--seed", "7", "--world", "quorum", "--twice"];
+    passes(&world);
+    let (said, _) = ends(&[&world[..], &["--mutant", "hash-order"]].concat(), 3);
+    let lines: Vec<&str> = said.lines().collect();
+    // Of two runs, the first line that differs, as both have it.
+    let place = lines.iter().position(|line| line.starts_with("line ")).expect("it says so");
+    assert!(lines[place + 1].contains("s #") && lines[place + 2].contains("s #"), "{said}");
+    assert_ne!(lines[place + 1], lines[place + 2], "{said}");
+}

@@ -16,6 +16,7 @@ mod member;
 mod node;
 mod operator;
 mod readers;
+mod refine;
 mod shadow;
 mod wires;
 mod writers;
@@ -24,6 +25,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use quorate_core::id::{NodeId, Offset, PartitionId};
+use quorate_core::partition::interface::Message;
 use quorate_core::shard::interface::Input;
 use quorate_core::time::Instant;
 
@@ -122,7 +124,7 @@ struct Packet {
 #[derive(Clone)]
 enum Payload {
     Quorum(quorate_core::quorum::interface::Message),
-    Replica(PartitionId, quorate_core::partition::interface::Message),
+    Replica(PartitionId, Message),
     /// To the controller: which request, at which turn of it.
     Ask {
         ask: u64,
@@ -135,6 +137,27 @@ enum Payload {
         turn: u64,
         outcome: Option<quorate_core::controller::interface::Outcome>,
     },
+}
+
+impl Payload {
+    /// For the trace: what `from` says.
+    fn told_by(&self, from: &str) -> String {
+        match self {
+            Self::Quorum(message) => {
+                format!("{from} says in term {}: {:?}", message.term, message.body)
+            }
+            Self::Replica(partition, Message::Replicate(message)) => format!(
+                "{from} says of {partition} in e{}: {} batches from {}, high watermark {}",
+                message.leader_epoch,
+                message.entries.len(),
+                message.base,
+                message.high_watermark
+            ),
+            Self::Replica(partition, message) => format!("{from} says of {partition}: {message:?}"),
+            Self::Ask { input, .. } => format!("{from} asks: {input:?}"),
+            Self::Told { outcome, .. } => format!("{from} answers: {outcome:?}"),
+        }
+    }
 }
 
 impl Event {
@@ -170,6 +193,8 @@ struct Cluster {
     shadow: Shadow,
     /// Inputs that follow from what has just happened, in their order.
     todo: VecDeque<(usize, u32, Input)>,
+    /// What the quorum's member said in this step, as far as its specification hears it.
+    said: Vec<(NodeId, quorate_core::quorum::interface::Message)>,
     /// Empty between steps; kept for its memory.
     effects: Vec<quorate_core::shard::interface::Effect>,
     /// Delays within the nodes.
@@ -238,6 +263,7 @@ impl Cluster {
             operators: Operators::default(),
             shadow: Shadow::new(&plan),
             todo: VecDeque::new(),
+            said: Vec::new(),
             effects: Vec::new(),
             inbox: Chance::new(plan.seed, "inbox"),
             next_ask: 0,

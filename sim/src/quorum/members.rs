@@ -1,11 +1,12 @@
 //! Members of a quorum with their disks and clocks; every step is watched by the shadow. Whatever
 //! happens to them is decided elsewhere.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use quorate_core::id::{NodeId, RequestId};
 use quorate_core::machine::Machine;
+use quorate_core::mutant;
 use quorate_core::quorum::interface::{
     Body, Change, Configuration, DirectoryId, Effect, Index, Input, Limits, LogOp, Member, Message,
     Outcome, Payload, Position, Recovered, Refusal, Setup, Term,
@@ -19,6 +20,8 @@ use super::links::Links;
 use super::shadow::{App, Shadow};
 use super::usurper::Holding;
 use crate::chance::{Chance, Ratio};
+use crate::spec;
+use crate::spec::quorum::witness::{self, Look, name_of};
 use crate::trace::{self, Mark};
 
 const NAMES: [&str; 10] = ["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9"];
@@ -38,6 +41,8 @@ pub(super) struct Node {
     committed: Index,
     /// The last term that it led in.
     led: Option<Term>,
+    /// Its life begins.
+    is_new: bool,
 }
 
 /// Something that has just happened and that a failure right behind it would make worse.
@@ -73,6 +78,8 @@ pub(super) struct Members {
     next_request: u64,
     next_directory: u64,
     effects: Vec<Effect>,
+    /// What was said in this step, as far as the specification hears it.
+    said: Vec<(NodeId, Message)>,
 }
 
 impl Node {
@@ -115,6 +122,7 @@ impl Members {
             next_request: 0,
             next_directory: 0,
             effects: Vec::new(),
+            said: Vec::new(),
         };
         for (id, speed) in (1..).map(NodeId).zip(speeds) {
             let node = Node {
@@ -127,6 +135,7 @@ impl Members {
                 speed,
                 committed: Index::ZERO,
                 led: None,
+                is_new: true,
             };
             members.nodes.insert(id, node);
         }
@@ -145,6 +154,10 @@ impl Members {
     }
 
     pub(super) fn all(&self) -> Vec<NodeId> {
+        // No decision of the product: what `--twice` must notice.
+        if mutant!("hash-order") {
+            return self.nodes.keys().copied().collect::<HashSet<_>>().into_iter().collect();
+        }
         self.nodes.keys().copied().collect()
     }
 
@@ -207,6 +220,7 @@ impl Members {
         node.started = time;
         node.committed = Index::ZERO;
         node.led = None;
+        node.is_new = true;
         self.note(id, "starts");
         self.step(id, Input::Tick);
     }
@@ -315,6 +329,7 @@ impl Members {
         let is_pre_vote =
             matches!(&input, Input::Received(Message { body: Body::PreVote { .. }, .. }));
         let is_resignation = input == Input::Resign;
+        let told = name_of(&input);
         let mut effects = std::mem::take(&mut self.effects);
         quorum.step(now, input, &mut effects);
         if self.checks {
@@ -336,7 +351,25 @@ impl Members {
         }
         self.effects = effects;
         self.watch(id, &quorum);
+        self.refine(id, told, &quorum);
         self.node(id).quorum = Some(quorum);
+    }
+
+    /// Holds the step against the specification.
+    fn refine(&mut self, id: NodeId, step: &'static str, quorum: &Quorum) {
+        let node = self.nodes.get_mut(&id).expect("a node");
+        spec::on_member(&Look {
+            at_us: self.time,
+            step,
+            member: node.member,
+            quorum,
+            issued: node.disk.issued(),
+            durable: node.disk.durable(),
+            applied: node.app.applied,
+            said: &self.said,
+            restarts: std::mem::take(&mut node.is_new),
+        });
+        self.said.clear();
     }
 
     fn perform(&mut self, id: NodeId, quorum: &Quorum, effect: Effect) {
@@ -371,6 +404,9 @@ impl Members {
     }
 
     fn send(&mut self, from: NodeId, to: NodeId, message: Message, quorum: &Quorum) {
+        if spec::is_on() {
+            self.said.push((to, witness::heard(&message)));
+        }
         let meant = message.to.map(|directory| Member { node: to, directory });
         let disk = self.nodes[&from].disk.durable();
         self.shadow.on_sent(&message, meant, disk);

@@ -43,7 +43,7 @@ struct Campaign<'a> {
 }
 
 pub(super) fn run(flags: &flags::Campaign) -> u8 {
-    let campaign = Campaign {
+    let mut campaign = Campaign {
         flags,
         setting: Setting {
             world: flags.how.world(),
@@ -55,6 +55,7 @@ pub(super) fn run(flags: &flags::Campaign) -> u8 {
         sum: Mutex::default(),
         running: Mutex::default(),
     };
+    campaign.workers.spec = flags.spec;
     let corpus = match campaign.corpus() {
         Ok(corpus) => corpus,
         Err(error) => {
@@ -78,6 +79,9 @@ pub(super) fn run(flags: &flags::Campaign) -> u8 {
     let sum = campaign.sum.lock().expect("a lock").clone();
     let report = Report::new(&campaign.setting, &sum, around);
     print(&report);
+    if flags.spec {
+        super::specs::print(&sum.shapes);
+    }
     if let Some(folder) = &flags.json
         && let Err(error) = leave::all(&report, folder, &flags.how, flags.shrink, &campaign.workers)
     {

@@ -37,6 +37,10 @@ pub struct Campaign {
     /// The planted bug that must be noticed; `none` for none.
     #[arg(long, value_name = "MUTANT")]
     pub canary: Option<String>,
+    /// Hold each step against the specifications, and say how many of their small states the seeds
+    /// pass.
+    #[arg(long)]
+    pub spec: bool,
     /// Do not run the plans that once found a bug first.
     #[arg(long)]
     pub no_corpus: bool,

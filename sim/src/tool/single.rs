@@ -4,20 +4,35 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{HARNESS_BROKE, How, Show, Trace, USAGE, picture};
+use super::{HARNESS_BROKE, How, Show, Trace, USAGE, picture, specs};
 use crate::plan::Plan;
 use crate::run::{self, Options, Report, Verdict, World};
+use crate::spec::Wanted;
 use crate::trace::Sink;
 use crate::world::observe;
 
-pub(super) fn run(seed: u64, how: &How, twice: bool, show: &Show, timeline: Option<&Path>) -> u8 {
+pub(super) fn run(
+    seed: u64,
+    how: &How,
+    twice: bool,
+    show: &Show,
+    timeline: Option<&Path>,
+    export: Option<&Path>,
+) -> u8 {
     if let Some(error) = show.wrong() {
         println!("{error}");
         return USAGE;
     }
     let plan = how.plan(seed);
-    let report = run_one(&plan, how.world(), how.mutant.clone(), show);
+    let spec = Wanted { export: export.is_some(), ..Wanted::REFINE };
+    let report = run_with(&plan, how.world(), how.mutant.clone(), show, spec);
     print(&plan, how.world(), &report);
+    if let Some(folder) = export
+        && let Err(error) = specs::write(&report.spec, folder)
+    {
+        println!("{}: {error}", folder.display());
+        return HARNESS_BROKE;
+    }
     if let Some(page) = timeline
         && picture::write(&plan, how.world(), how.mutant.as_deref(), page) != 0
     {
@@ -56,9 +71,19 @@ pub(super) fn run(seed: u64, how: &How, twice: bool, show: &Show, timeline: Opti
 }
 
 pub(super) fn run_one(plan: &Plan, world: World, mutant: Option<String>, show: &Show) -> Report {
+    run_with(plan, world, mutant, show, Wanted::REFINE)
+}
+
+fn run_with(
+    plan: &Plan,
+    world: World,
+    mutant: Option<String>,
+    show: &Show,
+    spec: Wanted,
+) -> Report {
     let sink = show.trace.map_or(Sink::Nowhere, |trace| Sink::Print { all: trace == Trace::All });
     let log = show.flags.log();
-    run::run(plan, world, Options { mutant, sink, log, ..Options::default() })
+    run::run(plan, world, Options { mutant, sink, log, spec, ..Options::default() })
 }
 
 impl Show {

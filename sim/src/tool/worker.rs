@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
 use crate::run::{self, Options, World};
+use crate::spec;
 use crate::told::Told;
 
 /// The command that makes a process a worker.
@@ -23,6 +24,9 @@ struct Wanted {
     plan: String,
     world: World,
     mutant: Option<String>,
+    /// Hold it against the specifications, and say which of their small states it passes.
+    #[serde(default)]
+    spec: bool,
 }
 
 /// Runs what standard input asks for, a line a plan, until it ends.
@@ -34,7 +38,9 @@ pub(super) fn serve() -> u8 {
             return super::HARNESS_BROKE;
         };
         let Ok(plan) = Plan::parse(&wanted.plan) else { return super::HARNESS_BROKE };
-        let options = Options { mutant: wanted.mutant, ..Options::default() };
+        let (refine, shapes) = (wanted.spec, wanted.spec);
+        let spec = spec::Wanted { refine, shapes, export: false };
+        let options = Options { mutant: wanted.mutant, spec, ..Options::default() };
         let report = run::run(&plan, wanted.world, options);
         let told = serde_json::to_string(&Told::from(&report)).expect("it is plain data");
         if writeln!(output, "{told}").and_then(|()| output.flush()).is_err() {
@@ -105,11 +111,13 @@ pub(super) struct Workers {
     idle: Mutex<Vec<Worker>>,
     /// Real time after which a run counts as hung.
     patience: Duration,
+    /// Whether runs are held against the specifications.
+    pub(super) spec: bool,
 }
 
 impl Workers {
     pub(super) const fn new(patience: Duration) -> Self {
-        Self { idle: Mutex::new(Vec::new()), patience }
+        Self { idle: Mutex::new(Vec::new()), patience, spec: false }
     }
 
     pub(super) const fn set_patience(&mut self, patience: Duration) {
@@ -123,7 +131,8 @@ impl Workers {
             Ok(worker) => worker,
             Err(error) => return Told::broken("abort", format!("no process for it: {error}")),
         };
-        let wanted = Wanted { plan: plan.print(), world, mutant: mutant.map(str::to_owned) };
+        let mutant = mutant.map(str::to_owned);
+        let wanted = Wanted { plan: plan.print(), world, mutant, spec: self.spec };
         match worker.run(&wanted, self.patience) {
             Ok(told) => {
                 self.idle.lock().expect("a lock").push(worker);

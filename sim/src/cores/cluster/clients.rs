@@ -17,6 +17,7 @@ use super::writers::WriterActor;
 use super::{Cluster, Event};
 use crate::history::{End, OperationId, Partition};
 use crate::plan::{Acks, Plan};
+use crate::spec;
 use crate::workload::writer::{Answer as Word, partitions};
 
 /// A request on its way to a node.
@@ -324,6 +325,10 @@ impl Cluster {
                 if let core::Outcome::Produced { base, .. } = outcome {
                     let acks = self.plan.workload.acks;
                     self.shadow.on_acknowledged(&self.nodes, n, id, *base, acks);
+                    let base = base.0;
+                    if acks != Acks::None {
+                        spec::on_replicas(|watch| watch.answers(id, base, acks == Acks::All));
+                    }
                 }
                 Told::Append { place, word: judge(outcome) }
             }

@@ -82,6 +82,8 @@ impl Cluster {
             Kind::Wipe(fault) => {
                 if self.lose_power(n, Unsynced::Lost) {
                     self.nodes[n].wipe();
+                    let (at_us, id) = (self.agenda.now.as_micros() as u64, self.nodes[n].id);
+                    crate::spec::on_replicas(|watch| watch.vanishes(at_us, id, None));
                     self.shadow.on_wipe(n);
                     self.start_after(n, fault.down);
                 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use quorate_core::controller::interface::Input as Command;
 use quorate_core::id::{NodeId, PartitionId, RequestId};
 use quorate_core::machine::Machine as _;
-use quorate_core::partition::interface::{Input as ForReplica, Message, ReadView};
+use quorate_core::partition::interface::{Input as ForReplica, ReadView};
 use quorate_core::quorum::interface::{
     ClusterId, DirectoryId, Index, Input as ForQuorum, Limits as QuorumLimits, Member as Voter,
     Role, Setup, Term,
@@ -23,9 +23,10 @@ use super::inject::Stop;
 use super::keeper::Keeper;
 use super::log::{self, Done};
 use super::member::Member;
-use super::{Cluster, Event, NAMES, Packet, Payload, Wanted};
+use super::{Cluster, Event, NAMES, Packet, Payload, Wanted, refine};
 use crate::chance::Chance;
 use crate::plan::{Clock, Plan};
+use crate::spec;
 use crate::trace::{self, Mark};
 
 mod knobs;
@@ -102,6 +103,8 @@ pub(super) struct Node {
     seed: u64,
     founders: BTreeSet<NodeId>,
     pub(super) rack: Option<String>,
+    /// Its seat in the quorum has not made a step yet.
+    pub(super) is_new_member: bool,
 }
 
 impl Node {
@@ -139,6 +142,7 @@ impl Node {
             knobs: Knobs::draw(plan),
             seed: plan.seed,
             founders: (1..=plan.cluster.voters as i32).map(NodeId).collect(),
+            is_new_member: true,
             rack: (racks > 1).then(|| format!("region/{}", (n as u32 + 1) % racks)),
         }
     }
@@ -212,6 +216,7 @@ impl Node {
         self.waiting.clear();
         self.views.clear();
         (self.committed, self.applied) = (Index::ZERO, Index::ZERO);
+        self.is_new_member = true;
         self.gone.clear();
         self.stopping = None;
         self.halted = None;
@@ -280,6 +285,8 @@ impl Cluster {
         if let Some(wrong) = log::difference(&recovered, log.state()) {
             self.shadow.blame("rebuilt-state", NAMES[n], format!("{partition}: {wrong}"));
         }
+        let (at_us, id) = (self.agenda.now.as_micros() as u64, self.nodes[n].id);
+        spec::on_replicas(|watch| watch.opens(at_us, id, partition, &recovered));
         recovered
     }
 
@@ -287,6 +294,8 @@ impl Cluster {
         self.shadow.is_dropped |= self.nodes[n].disk.log(partition).is_some();
         self.nodes[n].disk.remove(partition);
         self.nodes[n].views.remove(&partition);
+        let (at_us, id) = (self.agenda.now.as_micros() as u64, self.nodes[n].id);
+        spec::on_replicas(|watch| watch.vanishes(at_us, id, Some(partition)));
     }
 
     /// The node's life ends. `power`: what was not synced may be lost, and nobody hears of it;
@@ -356,15 +365,23 @@ impl Cluster {
         let now = self.nodes[n].now(self.agenda.now);
         let Some(shard) = &mut self.nodes[n].shard else { return };
         let mut effects = std::mem::take(&mut self.effects);
+        let told = refine::name_of(&input);
         shard.step(now, input, &mut effects);
         self.steps += 1;
         if self.check_every.is_some_and(|every| self.steps.is_multiple_of(every)) {
             shard.check();
         }
+        let is_watched = spec::is_on();
         for effect in effects.drain(..) {
+            if is_watched {
+                self.note_effect(&effect);
+            }
             self.perform(n, effect);
         }
         self.effects = effects;
+        if is_watched {
+            self.refine(n, told);
+        }
         if self.check_every.is_some() {
             self.shadow.look_at_seat(&mut self.nodes, n, self.agenda.now);
         }
@@ -469,7 +486,7 @@ impl Cluster {
             Mark::Segment,
             NAMES[n],
             [from as u64, u64::from(life), 0],
-            || told_of(NAMES[from], &payload),
+            || payload.told_by(NAMES[from]),
         );
         match payload {
             Payload::Quorum(message) => {
@@ -576,22 +593,4 @@ impl Cluster {
 /// A node's place among the nodes.
 pub(super) fn place_of(node: NodeId) -> usize {
     usize::try_from(node.0 - 1).expect("nodes count from 1")
-}
-
-fn told_of(from: &str, payload: &Payload) -> String {
-    match payload {
-        Payload::Quorum(message) => {
-            format!("{from} says in term {}: {:?}", message.term, message.body)
-        }
-        Payload::Replica(partition, Message::Replicate(message)) => format!(
-            "{from} says of {partition} in e{}: {} batches from {}, high watermark {}",
-            message.leader_epoch,
-            message.entries.len(),
-            message.base,
-            message.high_watermark
-        ),
-        Payload::Replica(partition, message) => format!("{from} says of {partition}: {message:?}"),
-        Payload::Ask { input, .. } => format!("{from} asks: {input:?}"),
-        Payload::Told { outcome, .. } => format!("{from} answers: {outcome:?}"),
-    }
 }
