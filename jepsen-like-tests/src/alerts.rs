@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -19,12 +20,13 @@ const STALLED_AFTER: Duration = Duration::from_secs(5);
 const WITHIN: Duration = Duration::from_secs(60);
 const ALERT: &str = "QuorateConsumerGroupStalled";
 
-/// Killed when dropped.
+/// Killed when dropped, with all that it has started.
 struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        let group = format!("-{}", self.0.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
         let _ = self.0.wait();
     }
 }
@@ -32,7 +34,7 @@ impl Drop for Process {
 impl Process {
     fn start(command: &mut Command) -> io::Result<Self> {
         let what = format!("{command:?}");
-        let child = command.stdin(Stdio::null()).spawn();
+        let child = command.stdin(Stdio::null()).process_group(0).spawn();
         child.map(Self).map_err(|error| io::Error::other(format!("{what}: {error}")))
     }
 
