@@ -14,7 +14,7 @@ use super::Context;
 use crate::args::{Cli, GenerateCommand};
 use crate::failure::Failure;
 
-/// Beside what clap knows: the names of topics, asked of the cluster, where a topic is due.
+/// Beside what clap knows: the names of topics and groups, asked of the cluster, where one is due.
 const BASH_TOPICS: &str = r#"
 _quorate_topics() {
     _quorate "$@"
@@ -25,6 +25,12 @@ _quorate_topics() {
             *" topic delete "* | *" topic add-partitions "* | *" topic delete-records "*)
             names="$(quorate topic list --json 2>/dev/null |
                 sed -n 's/^ *"topic": "\(.*\)",$/\1/p')"
+            COMPREPLY+=($(compgen -W "$names" -- "$word"))
+            ;;
+        *" group describe "* | *" group lag "* | *" group reset-offsets "* | \
+            *" group delete-offsets "* | *" group delete "*)
+            names="$(quorate group list --json 2>/dev/null |
+                sed -n 's/^ *"group": "\(.*\)",$/\1/p')"
             COMPREPLY+=($(compgen -W "$names" -- "$word"))
             ;;
     esac
