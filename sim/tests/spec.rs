@@ -106,6 +106,13 @@ fn lives_refine_the_specifications() {
     assert!(steps > 1000 * (quorums + clusters), "{steps} steps were looked at");
 }
 
+/// Seed 54 of five nodes: a leader's log begins within a batch, a follower's is cut there, and ends
+/// in front of that batch.
+#[test]
+fn a_cut_takes_whole_batches() {
+    assert_eq!(rejected(&judged(World::Cores, 5, 54, None)), None);
+}
+
 #[test]
 fn an_exported_trace_is_read_back_and_refines() {
     let spec = Wanted { export: true, ..Wanted::REFINE };

@@ -139,6 +139,12 @@ pub enum Action {
     Persist {
         writes: usize,
     },
+    /// The same, where the last of them is a cut, which takes whole batches: what remains may end
+    /// in front of where it was to end.
+    PersistCut {
+        writes: usize,
+        end: Offset,
+    },
     Restart,
     /// Its disk is lost, or its log is dropped since the partition is elsewhere.
     Vanish,
@@ -274,6 +280,15 @@ impl State {
                 for _ in 0..*writes {
                     copy.disk = copy.writing.pop_front().ok_or("nothing was written")?;
                 }
+                Ok(())
+            }
+            Action::PersistCut { writes, end } => {
+                let copy = self.copy(me);
+                let cut = copy.writing.drain(..*writes).next_back().ok_or("nothing was written")?;
+                rule(cut.log.len() < copy.disk.log.len(), "only a cut takes more than it must")?;
+                (copy.disk, copy.high) = (cut, copy.high.min(*end));
+                copy.disk.log.truncate(*end);
+                copy.mind.log.truncate(*end);
                 Ok(())
             }
             Action::Restart => {

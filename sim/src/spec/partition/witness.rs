@@ -332,6 +332,13 @@ fn is_at(kept: &Kept, (start, end, last): End) -> bool {
     (kept.start, kept.log.len()) == (start, end) && is_last
 }
 
+/// Whether a disk has the beginning of what was written last.
+fn ends_within(last: Option<&Kept>, (start, end, writer): End) -> bool {
+    last.is_some_and(|kept| {
+        kept.start == start && end < kept.log.len() && kept.log.writer(end) == writer
+    })
+}
+
 /// The epochs of a log that says of itself something else than what was written into it. A log
 /// that is being cut is looked at when that is done.
 fn epochs(before: &Kept, line: &Line, log: &Recovered) -> Option<Vec<(Epoch, Offset)>> {
@@ -421,6 +428,10 @@ impl Steps<'_> {
             match place {
                 Some(place) => self.act(&Action::Persist { writes: place + 1 })?,
                 None if is_at(&copy.disk, disk) => {}
+                None if ends_within(copy.writing.back(), disk) => {
+                    let writes = copy.writing.len();
+                    self.act(&Action::PersistCut { writes, end: disk.1 })?;
+                }
                 None => {
                     let step = format!("has {disk:?} on its disk");
                     return Err((step, "a disk has what was written, in order"));
