@@ -17,6 +17,7 @@ mod describe;
 mod desk;
 mod kinds;
 mod member;
+mod migrate;
 mod offsets;
 mod requests;
 mod topics;
@@ -296,7 +297,7 @@ impl Groups {
             Some(Waiter::Group { group }) => {
                 self.with_group(&group, now, effects, |group, _| {
                     if let Some(consumer) = &mut group.consumer {
-                        consumer.keeping.on_cancelled(request);
+                        consumer.on_cancelled(request);
                     }
                 });
             }
@@ -421,8 +422,7 @@ impl Groups {
     ) {
         let to = (request, claim.group.as_str());
         self.ask_group(now, to, Refusal::UnknownMember, effects, |group, desk| {
-            let instance = claim.instance.as_deref();
-            match group.on_heartbeat(&claim.member, instance, claim.generation, desk) {
+            match group.on_heartbeat(claim, desk) {
                 Ok(()) => desk.reply(request, Outcome::Alive),
                 Err(refusal) => desk.refuse(request, refusal),
             }

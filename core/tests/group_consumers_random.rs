@@ -1,7 +1,13 @@
 //! Random walks of a consumer group, KIP-848, with its members: requests and answers are lost,
 //! members fall silent, come and go, topics change, the log refuses, the coordinator moves. Over
 //! all time a partition has one owner in one epoch, nobody's late commit is taken, and a successor
-//! knows what was known. Once all is well, everybody has its part and nothing is left over.
+//! knows what was known. Some speak the classic protocol, so that the group changes its kind under
+//! its members. Once all is well, everybody has its part and nothing is left over.
+
+#[path = "group_consumers_random/classic.rs"]
+mod classic;
+#[path = "group_scripts/embedded.rs"]
+mod embedded;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -36,6 +42,8 @@ struct Client {
     /// It subscribes to the second topic too, or by pattern.
     wishes: u8,
     beat_at: Instant,
+    /// Where it speaks the classic protocol.
+    classic: Option<classic::Classic>,
 }
 
 struct Walk {
@@ -53,6 +61,8 @@ struct Walk {
     owners: BTreeMap<(TopicId, i32, i32), String>,
     born: u64,
     losses: bool,
+    /// For so many turns nobody of the new protocol is there.
+    classic_only: u32,
 }
 
 impl Walk {
@@ -71,6 +81,7 @@ impl Walk {
             owners: BTreeMap::new(),
             born: 0,
             losses: true,
+            classic_only: 0,
         };
         (0..CLIENTS).for_each(|client| walk.rebirth(client));
         walk.elect();
@@ -100,6 +111,12 @@ impl Walk {
             wishes: self.rng.random_range(0..3),
             ..Client::default()
         };
+        if client >= 2 && self.rng.random_ratio(1, 2) {
+            let is_eager = self.rng.random_ratio(1, 2);
+            let state = &mut self.clients[client];
+            state.member.clear();
+            state.classic = Some(classic::Classic::new(is_eager));
+        }
     }
 
     fn step(&mut self, input: Input) {
@@ -121,6 +138,9 @@ impl Walk {
 
     fn on_reply(&mut self, request: RequestId, outcome: Outcome) {
         let Some((client, member)) = self.asked.remove(&request) else { return };
+        if self.clients[client].classic.is_some() {
+            return self.on_classic_reply(client, &member, outcome);
+        }
         let identity = self.clients[client].instance.clone().unwrap_or_else(|| member.clone());
         if let Outcome::ConsumerAlive(ConsumerAlive { epoch, assignment: Some(told), .. }) =
             &outcome
@@ -173,6 +193,12 @@ impl Walk {
     }
 
     fn beat(&mut self, client: usize) {
+        if self.clients[client].classic.is_some() {
+            return self.classic_turn(client);
+        }
+        if self.losses && self.classic_only > 0 {
+            return;
+        }
         // One heartbeat at a time: who asks again has given up the answer to the last.
         let asked = self.asked.len();
         self.asked.retain(|_, (other, _)| *other != client);
@@ -211,6 +237,10 @@ impl Walk {
     }
 
     fn leave(&mut self, client: usize, epoch: i32) {
+        if self.clients[client].classic.is_some() {
+            self.classic_leave(client);
+            return self.rebirth(client);
+        }
         let request = self.ask(client);
         let Client { member, instance, .. } = self.clients[client].clone();
         self.step(Input::ConsumerHeartbeat(ConsumerHeartbeat {
@@ -260,20 +290,26 @@ impl Walk {
     }
 
     fn turn(&mut self) {
+        self.classic_only = self.classic_only.saturating_sub(1);
         let client = self.rng.random_range(0..CLIENTS);
         match self.rng.random_range(0..100) {
+            0 if self.rng.random_ratio(1, 3) => self.leave_to_classics(),
             0..45 => self.beat(client),
             45..50 => self.commit(client),
             50..52 => self.leave(client, -1),
             52..54 if client == 0 => self.leave(client, -2),
             54..55 => self.rebirth(client),
-            55..56 => self.clients[client].wishes = self.rng.random_range(0..3),
+            55..56 => {
+                self.clients[client].wishes = self.rng.random_range(0..3);
+                self.join_again(client);
+            }
             56..57 => self.change_topics(),
             57..58 => {
                 let first = self.asked.first_key_value().map(|(request, _)| *request);
                 if let Some(request) = first {
                     let (client, _) = self.asked.remove(&request).unwrap();
                     self.clients[client].is_unsure = true;
+                    self.join_again(client);
                     self.step(Input::Cancelled { request });
                 }
             }
@@ -286,6 +322,16 @@ impl Walk {
         }
     }
 
+    /// All of the new protocol leave, and stay away for a while.
+    fn leave_to_classics(&mut self) {
+        self.classic_only = 80;
+        for client in 0..CLIENTS {
+            if self.clients[client].classic.is_none() {
+                self.leave(client, -1);
+            }
+        }
+    }
+
     fn answer_log(&mut self) {
         if self.in_flight.is_empty() {
             return;
@@ -295,11 +341,13 @@ impl Walk {
             return self.step(Input::Log(own_log::Input::AppendRefused { append }));
         }
         let records = Records::new(batch.records(), batch.header().record_count());
-        let forgets = records.map(Result::unwrap).any(|record| {
+        let (mut forgets, mut goes_on) = (false, false);
+        for record in records.map(Result::unwrap) {
             let entry = Entry::decode(record.key.unwrap(), record.value).unwrap();
-            matches!(entry, Entry::Consumer { entry: ConsumerEntry::Epoch(None), .. })
-        });
-        if forgets {
+            forgets |= matches!(entry, Entry::Consumer { entry: ConsumerEntry::Epoch(None), .. });
+            goes_on |= matches!(entry, Entry::Group { value: Some(_), .. });
+        }
+        if forgets && !goes_on {
             // The epochs of a group that is forgotten begin anew.
             self.owners.clear();
         }
@@ -353,7 +401,8 @@ impl Walk {
             }
             for client in 0..CLIENTS {
                 let state = &self.clients[client];
-                if state.is_unsure || state.beat_at <= self.now {
+                let joins = state.classic.as_ref().is_some_and(classic::Classic::is_joining);
+                if state.is_unsure || joins || state.beat_at <= self.now {
                     self.beat(client);
                 }
             }
@@ -395,6 +444,15 @@ fn live(seed: u64) {
 #[test]
 fn a_partition_has_one_owner_in_an_epoch_whatever_happens() {
     (0..60).for_each(live);
+    let marks = quorate_core::mark::take();
+    for mark in [
+        "classic-group-is-upgraded",
+        "consumer-group-is-downgraded",
+        "classic-member-is-called-to-join",
+        "consumer-append-refused",
+    ] {
+        assert!(marks.contains_key(mark), "no life has shown {mark}");
+    }
 }
 
 /// `RUSTFLAGS='--cfg mutants' cargo test -p quorate-core --test group_consumers_random`.

@@ -7,7 +7,8 @@
 //! ```text
 //! elected | replay | resign | crash         the log survives a crash; appends in flight do not
 //! join G C [v=5] [new] [instance=I] [protocols=p,q] [topics=t,u] [session=10s] [rebalance=60s]
-//! sync G C [gen=N] [C=text ...]             the leader's assignments
+//!   [owned=-|T-P,...]                       what it says it still has: so it may migrate
+//! sync G C [gen=N] [C=text|C=@T-P,... ...]  the leader's assignments; @: as consumers write them
 //! heartbeat G C [gen=N] [member=C#2] | leave G C ...
 //! commit G C|- [gen=N] [meta=text] T-P=O ... | fetch G [T-P ...]
 //! describe G | survey [G] | list [state ...] | delete G | delete-offsets G T-P ...
@@ -23,6 +24,8 @@
 mod consumers;
 #[path = "group_scripts/coordinator.rs"]
 mod coordinator;
+#[path = "group_scripts/embedded.rs"]
+mod embedded;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -67,6 +70,7 @@ fn every_planted_bug_changes_a_story() {
         "partition-epoch-lost",
         "serve-before-load",
         "static-double-owner",
+        "upgrade-forgets-owners",
     ] {
         quorate_core::mutant::choose(Some(slug));
         let ends_alike = |(_, recorded): &(PathBuf, String)| {

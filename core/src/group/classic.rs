@@ -418,7 +418,7 @@ impl Group {
     }
 
     /// Each member votes for the first of its protocols that all support.
-    fn vote(&self) -> String {
+    pub(super) fn vote(&self) -> String {
         let mut votes = BTreeMap::<&str, usize>::new();
         for member in self.members.values() {
             let choice = member.protocols.iter().find(|protocol| self.all_support(&protocol.name));
@@ -467,9 +467,8 @@ impl Group {
         }
     }
 
-    /// Writes the group down as it is now.
-    pub(super) fn append_self(&mut self, then: Then, desk: &mut Desk<'_>) {
-        let request = then.reply.as_ref().map(|(request, _)| *request);
+    /// What the log is to have of the group as it is now.
+    pub(super) fn stored(&self) -> Entry {
         let protocol = self.protocol.clone().unwrap_or_default();
         let stored = StoredGroup {
             protocol_type: self.protocol_type.clone(),
@@ -479,7 +478,13 @@ impl Group {
             since: self.since,
             members: self.members.values().map(|member| member.stored(&protocol)).collect(),
         };
-        let entry = Entry::Group { group: self.name.clone(), value: Some(stored) };
+        Entry::Group { group: self.name.clone(), value: Some(stored) }
+    }
+
+    /// Writes the group down as it is now.
+    pub(super) fn append_self(&mut self, then: Then, desk: &mut Desk<'_>) {
+        let request = then.reply.as_ref().map(|(request, _)| *request);
+        let entry = self.stored();
         match desk.append(&self.name, vec![entry], then) {
             Ok(()) => self.appends += 1,
             Err(refusal) => {

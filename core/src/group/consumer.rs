@@ -9,6 +9,7 @@
 pub mod assign;
 pub mod reconcile;
 
+pub(super) mod classic;
 pub(super) mod heartbeat;
 pub(super) mod keep;
 mod target;
@@ -17,16 +18,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use self::classic::Joining;
 use self::keep::{Keeping, Key};
 use self::reconcile::{Current, Progress};
 use super::assignment::Assignment;
 use super::desk::Desk;
 use super::interface::{
-    ConsumerDescribed, ConsumerMemberDescribed, NamedAssignment, Refusal, TopicInfo,
+    ConsumerDescribed, ConsumerMemberDescribed, GroupLimits, NamedAssignment, Refusal, TopicInfo,
 };
 use super::record::{ConsumerEntry, ConsumerMember};
 use super::topics::{Pattern, Topics};
-use crate::id::TopicId;
+use crate::id::{RequestId, TopicId};
 use crate::time::Instant;
 use crate::{mutant, reached};
 
@@ -53,18 +55,27 @@ struct Presence {
     session_timeout: Duration,
     /// Until when it must have given up what it was told to.
     revoke_by: Option<Instant>,
+    /// Until when it must have joined again, which a member of the classic protocol was told to.
+    rejoin_by: Option<Instant>,
     /// It has said that it has just what it is to have.
     confirmed: bool,
 }
 
 impl Presence {
     fn new(heard: Instant, session_timeout: Duration) -> Self {
-        Self { heard, session_timeout, revoke_by: None, confirmed: false }
+        Self { heard, session_timeout, revoke_by: None, rejoin_by: None, confirmed: false }
     }
 
     fn ends(&self) -> Instant {
         let session = self.heard + self.session_timeout;
-        self.revoke_by.map_or(session, |revoke_by| revoke_by.min(session))
+        self.revoke_by.into_iter().chain(self.rejoin_by).fold(session, Instant::min)
+    }
+
+    /// Whatever should have come until `now` may still come, within `patience`.
+    fn forgive(&mut self, now: Instant, patience: Duration) {
+        self.heard = now;
+        self.revoke_by = self.revoke_by.map(|_| now + patience);
+        self.rejoin_by = self.rejoin_by.map(|_| now + patience);
     }
 }
 
@@ -80,6 +91,8 @@ pub(super) struct Consumer {
     ends: BTreeSet<(Instant, String)>,
     /// Of all members, by their text.
     patterns: BTreeMap<String, Pattern>,
+    /// Members of the classic protocol whose joins wait for targets.
+    joining: BTreeMap<String, Joining>,
     /// When targets were last computed in this life.
     assigned_at: Option<Instant>,
     pub(super) keeping: Keeping,
@@ -95,6 +108,7 @@ impl Consumer {
             presence: BTreeMap::new(),
             ends: BTreeSet::new(),
             patterns: BTreeMap::new(),
+            joining: BTreeMap::new(),
             assigned_at: None,
             keeping: Keeping::default(),
         }
@@ -142,7 +156,6 @@ impl Consumer {
 
     /// The log was replayed: what it says is made whole, and everybody gets a session from `now`.
     pub(super) fn on_loaded(&mut self, desk: &Desk<'_>) {
-        let now = desk.now.monotonic;
         let state = &mut self.state;
         // Records of one step are one batch; only a foreign or compacted log has halves.
         state.targets.retain(|id, _| state.members.contains_key(id));
@@ -151,6 +164,16 @@ impl Consumer {
             state.targets.entry(id.clone()).or_default();
             state.currents.entry(id.clone()).or_default();
         }
+        self.index(desk);
+        if desk.topics.is_known {
+            self.on_topics(None, desk);
+        }
+    }
+
+    /// Makes the indexes anew, and gives everybody a session from now.
+    pub(super) fn index(&mut self, desk: &Desk<'_>) {
+        let now = desk.now.monotonic;
+        let state = &mut self.state;
         self.owners.clear();
         for (id, current) in &mut state.currents {
             // Nor does our log give a partition to two; who comes first has it.
@@ -172,9 +195,6 @@ impl Consumer {
                 self.change_presence(&id, |presence| presence.revoke_by = Some(revoke_by));
             }
         }
-        if desk.topics.is_known {
-            self.on_topics(None, desk);
-        }
     }
 
     /// The coordinator itself was away until now: whatever should have come meanwhile may still
@@ -183,15 +203,12 @@ impl Consumer {
         let ids: Vec<_> = self.presence.keys().cloned().collect();
         for id in ids {
             let patience = self.state.members[&id].rebalance_timeout;
-            self.change_presence(&id, |presence| {
-                presence.heard = now;
-                presence.revoke_by = presence.revoke_by.map(|_| now + patience);
-            });
+            self.change_presence(&id, |presence| presence.forgive(now, patience));
         }
     }
 
     /// When this group wants to be ticked.
-    pub(super) fn deadline(&self, limits: &super::interface::GroupLimits) -> Option<Instant> {
+    pub(super) fn deadline(&self, limits: &GroupLimits) -> Option<Instant> {
         let ends = self.ends.first().map(|(ends, _)| *ends);
         let target = self.target_due(limits);
         ends.into_iter().chain(target).chain(self.keeping.retry_at()).min()
@@ -200,7 +217,7 @@ impl Consumer {
     /// Members whose time is over are gone: all at once cost one rebalance.
     pub(super) fn on_tick(&mut self, desk: &mut Desk<'_>) {
         let now = desk.now.monotonic;
-        let mut departed = Vec::new();
+        let mut departed = false;
         while let Some((ends, id)) = self.ends.first()
             && *ends <= now
         {
@@ -208,21 +225,35 @@ impl Consumer {
             if self.keeping.waits_for_log() {
                 // It waits for the log, as everybody does.
                 let patience = self.state.members[&id].rebalance_timeout;
-                self.change_presence(&id, |presence| {
-                    presence.heard = now;
-                    presence.revoke_by = presence.revoke_by.map(|_| now + patience);
-                });
+                self.change_presence(&id, |presence| presence.forgive(now, patience));
             } else {
                 reached!("consumer-session-ends");
                 self.remove(&id, Refusal::UnknownMember, desk);
-                departed.push(id);
+                departed = true;
             }
         }
-        if !departed.is_empty() {
-            self.refresh(desk.topics);
-            self.bump();
+        if departed {
+            self.after_departure(desk);
         }
         self.assign_if_due(desk);
+    }
+
+    /// Members have left: the rest shares anew, unless it becomes a classic group, which does so
+    /// by itself.
+    fn after_departure(&mut self, desk: &Desk<'_>) {
+        if !self.becomes_classic(desk.limits) {
+            self.refresh(desk.topics);
+            self.bump();
+            self.assign_if_due(desk);
+        }
+    }
+
+    /// Whether only members of the classic protocol are left, and may have their own again.
+    pub(super) fn becomes_classic(&self, limits: &GroupLimits) -> bool {
+        let mut members = self.state.members.values();
+        limits.migration.downgrades()
+            && !self.is_empty()
+            && members.all(|member| member.classic.is_some())
     }
 
     fn appear(&mut self, id: &str, desk: &Desk<'_>) {
@@ -277,9 +308,41 @@ impl Consumer {
         self.keeping.soil(Key::Current(id.to_owned()));
     }
 
+    /// A new member, who has nothing yet.
+    fn enlist(&mut self, id: &str, instance: Option<String>, desk: &Desk<'_>) {
+        if let Some(instance) = &instance {
+            self.instances.insert(instance.clone(), id.to_owned());
+        }
+        self.state
+            .members
+            .insert(id.to_owned(), ConsumerMember { instance, ..ConsumerMember::default() });
+        self.state.targets.insert(id.to_owned(), Assignment::default());
+        self.appear(id, desk);
+        self.set_current(id, Current::default(), desk.now.monotonic);
+        self.keeping.soil(Key::Member(id.to_owned()));
+    }
+
+    /// A member's next step towards its target.
+    fn step(&mut self, id: &str, reported: Option<&Assignment>, now: Instant) {
+        let state = &self.state;
+        let is_free = |topic, at| self.owners.get(&(topic, at)).is_none_or(|owner| owner == id);
+        let (target, epoch) = (&state.targets[id], state.target_epoch);
+        let next = state.currents[id].step(target, epoch, reported, is_free);
+        self.set_current(id, next, now);
+    }
+
+    /// Nobody waits for it any more.
+    pub(super) fn on_cancelled(&mut self, request: RequestId) {
+        self.joining.retain(|_, joining| joining.request() != request);
+        self.keeping.on_cancelled(request);
+    }
+
     /// Takes a member out; whatever it waits for is refused.
     fn remove(&mut self, id: &str, refusal: Refusal, desk: &mut Desk<'_>) {
         self.keeping.refuse_member(id, &refusal, desk);
+        if let Some(joining) = self.joining.remove(id) {
+            desk.refuse(joining.request(), refusal);
+        }
         if let Some(current) = self.state.currents.remove(id) {
             for place in current.owned() {
                 self.owners.remove(&place);
@@ -302,6 +365,9 @@ impl Consumer {
         match self.state.currents.get(member) {
             None => Err(Refusal::UnknownMember),
             Some(current) if current.epoch == epoch => Ok(()),
+            Some(_) if self.state.members[member].classic.is_some() => {
+                Err(Refusal::IllegalGeneration)
+            }
             Some(_) => Err(Refusal::StaleMemberEpoch),
         }
     }
@@ -404,6 +470,7 @@ impl Consumer {
         assert_eq!(self.ends, ends.collect(), "ends are an index");
         let statics = state.members.values().filter(|member| member.instance.is_some()).count();
         assert_eq!(statics, self.instances.len(), "each static member has its instance");
+        assert!(self.joining.keys().all(|id| state.members.contains_key(id)), "members join");
         for (instance, id) in &self.instances {
             assert_eq!(state.members[id].instance.as_ref(), Some(instance));
         }

@@ -86,11 +86,21 @@ impl Group {
     }
 
     fn keep(&mut self, mut consumer: Box<Consumer>, was_empty: bool, desk: &mut Desk<'_>) {
+        consumer.answer_joins(&self.name, desk);
         self.appends += usize::from(consumer.flush(&self.name, desk));
         if consumer.is_empty() && !was_empty {
             self.since = desk.now.wall;
         }
+        let is_settled = !consumer.keeping.is_busy() && desk.topics.is_known;
+        if is_settled && consumer.becomes_classic(desk.limits) {
+            return self.downgrade(consumer, desk);
+        }
         self.consumer = Some(consumer);
+    }
+
+    /// Whether it is a consumer group that has members; one without may become classic.
+    pub(super) fn has_consumers(&self) -> bool {
+        self.consumer.as_ref().is_some_and(|consumer| !consumer.is_empty())
     }
 
     pub(super) fn on_consumer_heartbeat(&mut self, beat: ConsumerHeartbeat, desk: &mut Desk<'_>) {
@@ -104,9 +114,10 @@ impl Group {
         let mut consumer = match self.consumer.take() {
             Some(consumer) => consumer,
             None if beat.epoch != JOIN => return desk.refuse(request, Refusal::UnknownMember),
-            None if !self.has_nobody() => {
-                return desk.refuse(request, Refusal::InconsistentProtocol);
-            }
+            None if !self.has_nobody() => match self.upgraded(desk) {
+                Ok(consumer) => consumer,
+                Err(refusal) => return desk.refuse(request, refusal),
+            },
             None => self.as_consumer(),
         };
         let (was_empty, was_blank) = (consumer.is_empty(), consumer.is_blank());
@@ -114,6 +125,7 @@ impl Group {
         match consumer.on_heartbeat(beat, desk) {
             Ok(alive) => {
                 consumer.keeping.is_new = false;
+                self.leave_classic(desk);
                 let who = (request, alive.member.clone());
                 consumer.keeping.answer(&self.name, who, Outcome::ConsumerAlive(alive), desk);
             }
@@ -129,7 +141,7 @@ impl Group {
     }
 
     /// What a classic group without members is as a consumer group. Its epochs go on.
-    fn as_consumer(&self) -> Box<Consumer> {
+    pub(super) fn as_consumer(&self) -> Box<Consumer> {
         let mut consumer = Box::new(Consumer::new(self.generation));
         if self.generation > 0 {
             reached!("classic-group-becomes-consumer");

@@ -4,6 +4,7 @@
 //! newer kinds of groups have their own.
 
 mod consumer;
+pub(super) mod embedded;
 
 use std::fmt;
 use std::time::Duration;

@@ -1,14 +1,20 @@
 //! The classic group requests: join, sync, heartbeat, leave. Kafka's `GroupMetadataManager`.
 
 use super::classic::{Group, Phase};
+use super::consumer::Consumer;
 use super::desk::{Desk, TEXT_BYTES_MAX, Then, Waiter};
-use super::interface::{Join, Joined, Leaving, Outcome, Refusal, Sync};
+use super::interface::{Join, Joined, Leaving, MemberClaim, Outcome, Refusal, Sync};
 use super::member::{Member, Waits, protocols_bytes};
 use crate::id::RequestId;
 use crate::{mutant, reached};
 
 impl Group {
     pub(super) fn on_join(&mut self, join: Join, desk: &mut Desk<'_>) {
+        if self.has_consumers() {
+            let name = self.name.clone();
+            self.with_consumer(desk, |consumer, desk| consumer.on_join(&name, &join, desk));
+            return;
+        }
         let checked = self.check_join(&join, desk).and_then(|()| self.become_classic(desk));
         if let Err(refusal) = checked {
             return desk.refuse(join.request, refusal);
@@ -202,6 +208,11 @@ impl Group {
     }
 
     pub(super) fn on_sync(&mut self, sync: Sync, desk: &mut Desk<'_>) {
+        if self.has_consumers() {
+            let name = self.name.clone();
+            self.with_consumer(desk, |consumer, desk| consumer.on_sync(&name, &sync, desk));
+            return;
+        }
         if let Err(refusal) = self.check_sync(&sync, desk) {
             return desk.refuse(sync.request, refusal);
         }
@@ -270,13 +281,18 @@ impl Group {
 
     pub(super) fn on_heartbeat(
         &mut self,
-        member: &str,
-        instance: Option<&str>,
-        generation: i32,
-        desk: &Desk<'_>,
+        claim: &MemberClaim,
+        desk: &mut Desk<'_>,
     ) -> Result<(), Refusal> {
-        self.resolve(member, instance)?;
-        if generation != self.generation {
+        let beat = |consumer: &mut Consumer, desk: &mut Desk<'_>| {
+            consumer.on_classic_heartbeat(claim, desk)
+        };
+        if let Some(heard) = self.with_consumer(desk, beat) {
+            return heard;
+        }
+        let MemberClaim { member, instance, generation, .. } = claim;
+        self.resolve(member, instance.as_deref())?;
+        if *generation != self.generation {
             return Err(Refusal::IllegalGeneration);
         }
         self.hear(member, desk);
@@ -297,6 +313,12 @@ impl Group {
         leaving: Vec<Leaving>,
         desk: &mut Desk<'_>,
     ) -> Vec<(Leaving, Option<Refusal>)> {
+        if self.has_consumers() {
+            let leave = |consumer: &mut Consumer, desk: &mut Desk<'_>| {
+                consumer.on_classic_leave(leaving, desk)
+            };
+            return self.with_consumer(desk, leave).unwrap_or_default();
+        }
         let mut departed = false;
         let mut released = false;
         let mut results = Vec::new();

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bytes::Bytes;
 use quorate_core::batch::{Batch, Records};
 use quorate_core::group::Groups;
 use quorate_core::group::interface::{
@@ -11,13 +10,14 @@ use quorate_core::group::interface::{
     Leaving, MemberClaim, Outcome, Protocol, Refusal, Surveyed, SurveyedOffset, Sync,
     TopicPartition,
 };
-use quorate_core::group::record::Entry;
+use quorate_core::group::record::{ConsumerEntry, Entry};
 use quorate_core::id::{LeaderEpoch, Offset, RequestId};
 use quorate_core::machine::Machine;
 use quorate_core::own_log::{self, AppendId};
 use quorate_core::time::{Instant, Now, Timestamp};
 
 use super::consumers::Consumers;
+use super::embedded;
 
 pub(crate) struct Coordinator {
     groups: Groups,
@@ -85,17 +85,6 @@ fn duration(text: &str) -> Duration {
 fn partition(text: &str) -> TopicPartition {
     let (topic, partition) = text.rsplit_once('-').expect("topic-partition");
     TopicPartition { topic: topic.to_owned(), partition: partition.parse().expect("a number") }
-}
-
-fn subscription(topics: &str) -> Bytes {
-    let topics: Vec<_> = topics.split(',').filter(|topic| !topic.is_empty()).collect();
-    let mut out = vec![0, 1];
-    out.extend_from_slice(&i32::try_from(topics.len()).unwrap().to_be_bytes());
-    for topic in topics {
-        out.extend_from_slice(&i16::try_from(topic.len()).unwrap().to_be_bytes());
-        out.extend_from_slice(topic.as_bytes());
-    }
-    Bytes::from(out)
 }
 
 impl Coordinator {
@@ -177,7 +166,7 @@ impl Coordinator {
                     .iter()
                     .filter_map(|(client, text)| {
                         let member = self.clients.get(*client)?.member.clone();
-                        Some((member, Bytes::copy_from_slice(text.as_bytes())))
+                        Some((member, embedded::assignment(text)))
                     })
                     .collect(),
             }),
@@ -238,7 +227,8 @@ impl Coordinator {
         let is_new = words.plain.contains(&"new");
         let member = if is_new { String::new() } else { client.member.clone() };
         self.asked.insert(request, name.clone());
-        let metadata = subscription(words.named("topics").unwrap_or("orders"));
+        let topics = words.named("topics").unwrap_or("orders");
+        let metadata = embedded::subscription(topics, words.named("owned"));
         let protocols = words.named("protocols").unwrap_or("range").split(',');
         Input::Join(Join {
             request,
@@ -440,7 +430,13 @@ impl Coordinator {
                 format!("[{group} {}-{}={value}]", partition.topic, partition.partition)
             }
             Entry::Consumer { group, entry } => {
-                format!("[{group} {}]", self.consumer.entry(&entry))
+                if let ConsumerEntry::Member(id, _)
+                | ConsumerEntry::Target(id, _)
+                | ConsumerEntry::Current(id, _) = &entry
+                {
+                    self.name(id);
+                }
+                self.shorten(&format!("[{group} {}]", self.consumer.entry(&entry)))
             }
             Entry::Group { group, value: None } => format!("[{group} forgotten]"),
             Entry::Group { group, value: Some(stored) } => {
@@ -448,7 +444,7 @@ impl Coordinator {
                     .members
                     .iter()
                     .map(|member| {
-                        let assignment = String::from_utf8_lossy(&member.assignment).into_owned();
+                        let assignment = embedded::shown(&member.assignment);
                         format!("{}={assignment}", self.name(&member.member))
                     })
                     .collect();
@@ -473,7 +469,7 @@ impl Coordinator {
                 )
             }
             Outcome::Synced { assignment, .. } => {
-                format!("synced {:?}", String::from_utf8_lossy(&assignment))
+                format!("synced {:?}", embedded::shown(&assignment))
             }
             Outcome::Left { members } => {
                 let results = members.into_iter().map(|(leaving, refusal)| {
@@ -498,7 +494,7 @@ impl Coordinator {
             }
             Outcome::Described(described) => {
                 let members = described.members.iter().map(|member| {
-                    let assignment = String::from_utf8_lossy(&member.assignment).into_owned();
+                    let assignment = embedded::shown(&member.assignment);
                     format!(" {}={assignment}", self.name(&member.member))
                 });
                 let members = members.collect::<String>();
@@ -513,7 +509,9 @@ impl Coordinator {
                 let name = self.name(&alive.member);
                 self.consumer.alive(&name, &alive)
             }
-            Outcome::ConsumerDescribed(described) => self.consumer.described(&described),
+            Outcome::ConsumerDescribed(described) => {
+                self.shorten(&self.consumer.described(&described))
+            }
             Outcome::Surveyed { groups } => surveyed(&groups),
             Outcome::Alive => "alive".to_owned(),
             Outcome::Deleted => "deleted".to_owned(),

@@ -3,10 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::super::assignment::Assignment;
 use super::super::desk::{Desk, TEXT_BYTES_MAX};
 use super::super::interface::{ConsumerAlive, ConsumerHeartbeat, Refusal};
-use super::super::record::ConsumerMember;
 use super::super::topics::Pattern;
 use super::assign::ASSIGNORS;
 use super::keep::Key;
@@ -152,7 +150,9 @@ impl Consumer {
             return Ok(false);
         }
         if let Some(old) = holder {
-            if self.state.currents[&old].epoch != AWAY {
+            // One of the classic protocol never says that it comes back as another.
+            let is_classic = self.state.members[&old].classic.is_some();
+            if self.state.currents[&old].epoch != AWAY && !is_classic {
                 return Err(Refusal::UnreleasedInstance);
             }
             self.replace_static(&old, id, desk);
@@ -161,22 +161,12 @@ impl Consumer {
         if self.state.members.len() >= desk.limits.group_members_max {
             return Err(Refusal::Full);
         }
-        self.state.members.insert(
-            id.clone(),
-            ConsumerMember { instance: heartbeat.instance.clone(), ..ConsumerMember::default() },
-        );
-        self.state.targets.insert(id.clone(), Assignment::default());
-        if let Some(instance) = &heartbeat.instance {
-            self.instances.insert(instance.clone(), id.clone());
-        }
-        self.appear(id, desk);
-        self.set_current(id, Current::default(), now);
-        self.keeping.soil(Key::Member(id.clone()));
+        self.enlist(id, heartbeat.instance.clone(), desk);
         Ok(true)
     }
 
     /// A static member is back under a new id: it takes its own place, and nobody else moves.
-    fn replace_static(&mut self, old: &str, id: &str, desk: &mut Desk<'_>) {
+    pub(super) fn replace_static(&mut self, old: &str, id: &str, desk: &mut Desk<'_>) {
         reached!("consumer-static-member-returns");
         let member = self.state.members[old].clone();
         let target = self.state.targets[old].clone();
@@ -239,6 +229,9 @@ impl Consumer {
         member.assignor = assignor.clone().or(member.assignor);
         member.rack = rack.clone().or(member.rack);
         member.rebalance_timeout = rebalance_timeout.unwrap_or(member.rebalance_timeout);
+        if heartbeat.epoch == JOIN {
+            member.classic = None;
+        }
         member.client_id.clone_from(&heartbeat.client_id);
         member.client_host.clone_from(&heartbeat.client_host);
         if member == *before {
@@ -254,16 +247,13 @@ impl Consumer {
     /// The member's next step, and what it is told.
     fn reconcile(&mut self, heartbeat: &ConsumerHeartbeat, desk: &Desk<'_>) -> ConsumerAlive {
         let id = &heartbeat.member;
-        let before = &self.state.currents[id];
+        let before = self.state.currents[id].assigned.clone();
         let reported = heartbeat.owned.as_ref();
-        let next =
-            before.step(&self.state.targets[id], self.state.target_epoch, reported, |topic, at| {
-                self.owners.get(&(topic, at)).is_none_or(|owner| owner == id)
-            });
-        let changed = next.assigned != before.assigned;
+        self.step(id, reported, desk.now.monotonic);
+        let next = &self.state.currents[id];
+        let changed = next.assigned != before;
         let (epoch, assigned) = (next.epoch, next.assigned.clone());
         let settled = next.progress == Progress::Stable && epoch == self.state.epoch;
-        self.set_current(id, next, desk.now.monotonic);
         let confirmed = match reported {
             // It may have been told of more than it has come to have: it must hear of the change.
             Some(reported) => !changed && *reported == assigned,
@@ -305,9 +295,7 @@ impl Consumer {
             self.change_presence(id, |presence| presence.heard = now);
         } else {
             self.remove(id, Refusal::UnknownMember, desk);
-            self.refresh(desk.topics);
-            self.bump();
-            self.assign_if_due(desk);
+            self.after_departure(desk);
         }
         Ok(ConsumerAlive {
             member: id.clone(),
