@@ -31,6 +31,9 @@ pub(super) struct Following {
     /// The log is empty and begins at the first, where a batch does that ends at the second: the
     /// leader's log starts within it.
     begins_with: Option<(Offset, Offset)>,
+    /// The log is empty and begins where the leader's starts: if that is within a batch, it begins
+    /// anew where the batch does. Until it is known, nothing is said to be deleted here.
+    start_may_fall: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -83,6 +86,7 @@ impl Replica {
             known_start: Offset::ZERO,
             resumed_from: None,
             begins_with: None,
+            start_may_fall: false,
         });
         let holds_something = self.log.log_start < self.log.end;
         let last_epoch = self.log.leader_epochs.latest().filter(|_| holds_something);
@@ -210,12 +214,15 @@ impl Replica {
 
     /// The log is the leader's: what is committed there is so here.
     fn go_live(&mut self, lead: Option<&Lead>, effects: &mut Vec<Effect>) {
+        let (start, end) = (self.log.log_start, self.log.end);
         if let Some(following) = self.following() {
             following.stage = Stage::Live;
             if let Some(lead) = lead {
                 following.known_high = lead.high_watermark;
                 following.known_start = lead.log_start;
             }
+            let begins_there = |lead: &Lead| lead.log_start == start && start < lead.end;
+            following.start_may_fall = start == end && lead.is_some_and(begins_there);
         }
         self.advance(effects);
         self.raise_to_leaders_start(effects);
@@ -361,6 +368,9 @@ impl Replica {
         let is_in_order =
             epoch <= self.leader_epoch() && Some(epoch) >= self.log.leader_epochs.latest();
         if header.base_offset() >= end && is_in_order {
+            if let Some(following) = self.following() {
+                following.start_may_fall = false;
+            }
             self.store(now, batch, levels, effects);
             return true;
         }
@@ -397,7 +407,7 @@ impl Replica {
             end: if unwritten { self.log.end } else { self.durable_end },
             high_watermark: self.high_watermark,
             // A start that is not written yet may fall again.
-            log_start: self.durable_start,
+            log_start: if following.start_may_fall { Offset::ZERO } else { self.durable_start },
             resume: resume.then_some(self.log.end),
         };
         let message = Message::Replicated(replicated);
