@@ -37,6 +37,8 @@ pub(super) struct Decided {
     /// What all entries up to one amount to.
     images: BTreeMap<Index, u32>,
     doubted: BTreeSet<NodeId>,
+    /// What was committed is gone, since it was known only on disks whose bytes were changed.
+    is_forked: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -178,6 +180,19 @@ impl Decided {
             known.known_in < term && known.position.index > base && !log.has(known.position)
         });
         if let Some(known) = missing {
+            // A majority of disks that nobody has touched meets every other in one of them, and
+            // whoever has the entry there does not vote for who lacks it. With fewer it may be
+            // gone: the end of a journal that has rotted looks like one that was torn.
+            let is_sound = |voter: Member| !self.doubted.contains(&voter.node) && voted(voter);
+            let is_alone = quorum.configuration().is_some_and(|voters| voters.voters.len() == 1);
+            let is_founded = match is_alone {
+                true => !self.doubted.contains(&node),
+                false => quorum.configuration().is_some_and(|voters| voters.has_majority(is_sound)),
+            };
+            if !is_founded {
+                self.is_forked = true;
+                return;
+            }
             let position = known.position;
             let sentence = format!("n{node} leads in term {term} and lacks {position}");
             blamed.blame("leader-lacks-committed", place(), sentence);
@@ -202,7 +217,7 @@ impl Decided {
             let (position, known_in) = (entry.position(), quorum.term());
             let fresh = Known { position, content, known_in };
             let known = self.committed.entry(entry.index).or_insert(fresh);
-            if (known.position, known.content) != (position, content) {
+            if (known.position, known.content) != (position, content) && !self.is_forked {
                 let sentence = format!(
                     "n{node} takes {position} for committed, and {} is known to be",
                     known.position
@@ -256,7 +271,7 @@ impl Decided {
         }
         let state = checksum(&payload::snapshot_data(&image.to_records(), Timestamp(0)));
         let known = *self.images.entry(applied).or_insert(state);
-        if known != state {
+        if known != state && !self.is_forked {
             let sentence = format!("n{node} has made another state of the entries up to {applied}");
             blamed.blame("two-states", place(), sentence);
         }
