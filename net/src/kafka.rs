@@ -238,6 +238,16 @@ apis! {
         advertised from 0: InitProducerIdRequest => InitProducerIdResponse;
     OffsetForLeaderEpoch = 23, 2..=4, flexible 4,
         advertised from 2: OffsetForLeaderEpochRequest => OffsetForLeaderEpochResponse;
+    AddPartitionsToTxn = 24, 0..=5, flexible 3,
+        advertised from 0: AddPartitionsToTxnRequest => AddPartitionsToTxnResponse;
+    AddOffsetsToTxn = 25, 0..=4, flexible 3,
+        advertised from 0: AddOffsetsToTxnRequest => AddOffsetsToTxnResponse;
+    EndTxn = 26, 0..=5, flexible 3,
+        advertised from 0: EndTxnRequest => EndTxnResponse;
+    WriteTxnMarkers = 27, 1..=2, flexible 1,
+        advertised from 1: WriteTxnMarkersRequest => WriteTxnMarkersResponse;
+    TxnOffsetCommit = 28, 0..=5, flexible 3,
+        advertised from 0: TxnOffsetCommitRequest => TxnOffsetCommitResponse;
     DescribeConfigs = 32, 1..=4, flexible 4,
         advertised from 1: DescribeConfigsRequest => DescribeConfigsResponse;
     AlterConfigs = 33, 0..=2, flexible 2,
@@ -266,8 +276,14 @@ apis! {
         advertised from 0: UpdateFeaturesRequest => UpdateFeaturesResponse;
     DescribeCluster = 60, 0..=2, flexible 0,
         advertised from 0: DescribeClusterRequest => DescribeClusterResponse;
+    DescribeProducers = 61, 0..=0, flexible 0,
+        advertised from 0: DescribeProducersRequest => DescribeProducersResponse;
     UnregisterBroker = 64, 0..=0, flexible 0,
         advertised from 0: UnregisterBrokerRequest => UnregisterBrokerResponse;
+    DescribeTransactions = 65, 0..=0, flexible 0,
+        advertised from 0: DescribeTransactionsRequest => DescribeTransactionsResponse;
+    ListTransactions = 66, 0..=2, flexible 0,
+        advertised from 0: ListTransactionsRequest => ListTransactionsResponse;
     ConsumerGroupHeartbeat = 68, 0..=1, flexible 0,
         advertised from 0: ConsumerGroupHeartbeatRequest => ConsumerGroupHeartbeatResponse;
     ConsumerGroupDescribe = 69, 0..=1, flexible 0,

@@ -71,6 +71,11 @@ oracles! {
     DeleteRecords: DeleteRecordsRequest, DeleteRecordsResponse;
     InitProducerId: InitProducerIdRequest, InitProducerIdResponse;
     OffsetForLeaderEpoch: OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse;
+    AddPartitionsToTxn: AddPartitionsToTxnRequest, AddPartitionsToTxnResponse;
+    AddOffsetsToTxn: AddOffsetsToTxnRequest, AddOffsetsToTxnResponse;
+    EndTxn: EndTxnRequest, EndTxnResponse;
+    WriteTxnMarkers: WriteTxnMarkersRequest, WriteTxnMarkersResponse;
+    TxnOffsetCommit: TxnOffsetCommitRequest, TxnOffsetCommitResponse;
     DescribeConfigs: DescribeConfigsRequest, DescribeConfigsResponse;
     AlterConfigs: AlterConfigsRequest, AlterConfigsResponse;
     DescribeLogDirs: DescribeLogDirsRequest, DescribeLogDirsResponse;
@@ -87,6 +92,9 @@ oracles! {
     DescribeQuorum: DescribeQuorumRequest, DescribeQuorumResponse;
     UpdateFeatures: UpdateFeaturesRequest, UpdateFeaturesResponse;
     UnregisterBroker: UnregisterBrokerRequest, UnregisterBrokerResponse;
+    DescribeProducers: DescribeProducersRequest, DescribeProducersResponse;
+    DescribeTransactions: DescribeTransactionsRequest, DescribeTransactionsResponse;
+    ListTransactions: ListTransactionsRequest, ListTransactionsResponse;
     ConsumerGroupHeartbeat: ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse;
     ConsumerGroupDescribe: ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse;
     AddRaftVoter: AddRaftVoterRequest, AddRaftVoterResponse;
@@ -155,11 +163,13 @@ fn the_emptiest_and_a_full_message_of_every_version() {
     }
     unknown.dedup();
     // These are younger than the oracle. ListOffsets 11 has the bytes of version 10, DeleteGroups 3
-    // a message at each result; the others have topics by id.
+    // a message at each result, WriteTxnMarkers 2 the transaction version at each marker; the
+    // others have topics by id.
     let younger = [
         (ApiKey::ListOffsets, 11),
         (ApiKey::OffsetCommit, 10),
         (ApiKey::OffsetFetch, 10),
+        (ApiKey::WriteTxnMarkers, 2),
         (ApiKey::DeleteGroups, 3),
     ];
     assert_eq!(unknown, younger);

@@ -9,6 +9,8 @@
 
 mod describe;
 
+pub mod add_offsets_to_txn;
+pub mod add_partitions_to_txn;
 pub mod add_raft_voter;
 pub mod alter_configs;
 pub mod alter_partition_reassignments;
@@ -24,9 +26,12 @@ pub mod describe_cluster;
 pub mod describe_configs;
 pub mod describe_groups;
 pub mod describe_log_dirs;
+pub mod describe_producers;
 pub mod describe_quorum;
 pub mod describe_topic_partitions;
+pub mod describe_transactions;
 pub mod elect_leaders;
+pub mod end_txn;
 pub mod fetch;
 pub mod find_coordinator;
 pub mod heartbeat;
@@ -37,6 +42,7 @@ pub mod leave_group;
 pub mod list_groups;
 pub mod list_offsets;
 pub mod list_partition_reassignments;
+pub mod list_transactions;
 pub mod metadata;
 pub mod offset_commit;
 pub mod offset_delete;
@@ -45,9 +51,13 @@ pub mod offset_for_leader_epoch;
 pub mod produce;
 pub mod remove_raft_voter;
 pub mod sync_group;
+pub mod txn_offset_commit;
 pub mod unregister_broker;
 pub mod update_features;
+pub mod write_txn_markers;
 
+pub use add_offsets_to_txn::{AddOffsetsToTxnRequest, AddOffsetsToTxnResponse};
+pub use add_partitions_to_txn::{AddPartitionsToTxnRequest, AddPartitionsToTxnResponse};
 pub use add_raft_voter::{AddRaftVoterRequest, AddRaftVoterResponse};
 pub use alter_configs::{AlterConfigsRequest, AlterConfigsResponse};
 pub use alter_partition_reassignments::{
@@ -65,11 +75,14 @@ pub use describe_cluster::{DescribeClusterRequest, DescribeClusterResponse};
 pub use describe_configs::{DescribeConfigsRequest, DescribeConfigsResponse};
 pub use describe_groups::{DescribeGroupsRequest, DescribeGroupsResponse};
 pub use describe_log_dirs::{DescribeLogDirsRequest, DescribeLogDirsResponse};
+pub use describe_producers::{DescribeProducersRequest, DescribeProducersResponse};
 pub use describe_quorum::{DescribeQuorumRequest, DescribeQuorumResponse};
 pub use describe_topic_partitions::{
     DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse,
 };
+pub use describe_transactions::{DescribeTransactionsRequest, DescribeTransactionsResponse};
 pub use elect_leaders::{ElectLeadersRequest, ElectLeadersResponse};
+pub use end_txn::{EndTxnRequest, EndTxnResponse};
 pub use fetch::{FetchRequest, FetchResponse};
 pub use find_coordinator::{FindCoordinatorRequest, FindCoordinatorResponse};
 pub use heartbeat::{HeartbeatRequest, HeartbeatResponse};
@@ -84,6 +97,7 @@ pub use list_offsets::{ListOffsetsRequest, ListOffsetsResponse};
 pub use list_partition_reassignments::{
     ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse,
 };
+pub use list_transactions::{ListTransactionsRequest, ListTransactionsResponse};
 pub use metadata::{MetadataRequest, MetadataResponse};
 pub use offset_commit::{OffsetCommitRequest, OffsetCommitResponse};
 pub use offset_delete::{OffsetDeleteRequest, OffsetDeleteResponse};
@@ -92,7 +106,9 @@ pub use offset_for_leader_epoch::{OffsetForLeaderEpochRequest, OffsetForLeaderEp
 pub use produce::{ProduceRequest, ProduceResponse};
 pub use remove_raft_voter::{RemoveRaftVoterRequest, RemoveRaftVoterResponse};
 pub use sync_group::{SyncGroupRequest, SyncGroupResponse};
+pub use txn_offset_commit::{TxnOffsetCommitRequest, TxnOffsetCommitResponse};
 pub use unregister_broker::{UnregisterBrokerRequest, UnregisterBrokerResponse};
 pub use update_features::{UpdateFeaturesRequest, UpdateFeaturesResponse};
+pub use write_txn_markers::{WriteTxnMarkersRequest, WriteTxnMarkersResponse};
 
 use describe::structs;

@@ -31,7 +31,7 @@ impl Tree {
 
 /// Fields that are not compared here: records, which are compared as bytes; the oracle's list of
 /// unknown tags; fields of versions that we do not speak; and those that only we have.
-const DROPPED: [&str; 10] = [
+const DROPPED: [&str; 11] = [
     "records",
     "unknown_tagged_fields",
     "unread_from",
@@ -42,6 +42,7 @@ const DROPPED: [&str; 10] = [
     "keep_prepared_txn",
     "ongoing_txn_producer_id",
     "ongoing_txn_producer_epoch",
+    "transaction_version",
 ];
 
 /// Parses, and levels what the two print differently: a nullable field that the version lacks is

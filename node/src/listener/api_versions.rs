@@ -9,9 +9,26 @@ use quorate_net::kafka::messages::api_versions::{
 /// Kafka's name for the protocol of consumer groups, KIP-848, and the level that we speak.
 const GROUP_VERSION: (&str, i16) = ("group.version", 1);
 
-/// The whole table. Clients pick the highest version that both sides know.
+/// Requests that we read but have no handler for: refused as if they were not in the table.
+const UNSERVED: [ApiKey; 8] = [
+    ApiKey::AddPartitionsToTxn,
+    ApiKey::AddOffsetsToTxn,
+    ApiKey::EndTxn,
+    ApiKey::WriteTxnMarkers,
+    ApiKey::TxnOffsetCommit,
+    ApiKey::DescribeProducers,
+    ApiKey::DescribeTransactions,
+    ApiKey::ListTransactions,
+];
+
+/// Whether a request of this kind has a handler.
+pub(crate) fn serves(key: ApiKey) -> bool {
+    !UNSERVED.contains(&key)
+}
+
+/// What is served of the table. Clients pick the highest version that both sides know.
 pub(crate) fn response() -> ApiVersionsResponse {
-    let api_keys = ApiKey::ALL.iter().map(|key| {
+    let api_keys = ApiKey::ALL.iter().filter(|key| serves(**key)).map(|key| {
         let (min_version, max_version) = key.advertised();
         ApiVersion { api_key: key.code(), min_version, max_version }
     });
@@ -46,6 +63,16 @@ pub(crate) fn is_software_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_has_no_handler_is_not_told() {
+        let told = response().api_keys;
+        assert!(told.iter().any(|row| row.api_key == ApiKey::InitProducerId.code()));
+        for key in UNSERVED {
+            assert!(told.iter().all(|row| row.api_key != key.code()), "{key}");
+        }
+        assert_eq!(told.len() + UNSERVED.len(), ApiKey::ALL.len());
+    }
 
     #[test]
     fn names_are_as_in_kip_511() {
