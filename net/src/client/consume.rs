@@ -11,6 +11,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use quorate_core::batch::Batch;
 use quorate_core::id::{Offset, TopicId};
 use quorate_core::mutant;
+use quorate_core::partition::interface::Isolation;
 use quorate_core::time::Instant;
 
 use super::fetch::{fetch_request, fetched, is_out_of_range, records_of};
@@ -51,16 +52,18 @@ pub struct PartitionBatches {
     pub partition: i32,
     /// Records of the first batch below this were consumed before.
     pub from: Offset,
+    /// None of an aborted transaction where committed records are read; then perhaps none at all.
     pub batches: Vec<Batch>,
+    next: Offset,
     pub log_start: Offset,
     pub high_watermark: Offset,
 }
 
 impl PartitionBatches {
-    /// The offset after the last record.
+    /// Where to read on: after the last batch that the broker gave.
     #[must_use]
-    pub fn next(&self) -> Offset {
-        self.batches.last().map_or(self.from, |batch| batch.header().next_offset())
+    pub const fn next(&self) -> Offset {
+        self.next
     }
 
     /// All records, decompressed.
@@ -85,7 +88,8 @@ struct Assigned {
     assignment: u64,
     busy: bool,
     not_before: Instant,
-    high_watermark: Option<Offset>,
+    /// Where the last fetch said that what may be read ends.
+    end: Option<Offset>,
 }
 
 enum Done {
@@ -145,7 +149,7 @@ impl Consumer {
             assignment: self.assignments,
             busy: false,
             not_before: Instant::ZERO,
-            high_watermark: None,
+            end: None,
         };
         self.assigned.insert(place, assigned);
     }
@@ -160,15 +164,14 @@ impl Consumer {
         self.ready.retain(|ready| ready.topic != *topic || ready.partition != *partition);
     }
 
-    /// Whether every partition has been read up to the high watermark that its last fetch told.
+    /// Whether every partition has been read up to the end that its last fetch told: the high
+    /// watermark, or the last stable offset for committed records.
     #[must_use]
     pub fn is_at_end(&self) -> bool {
         self.ready.is_empty()
-            && self.assigned.values().all(|assigned| {
-                match (assigned.next, assigned.high_watermark) {
-                    (Position::Offset(next), Some(high_watermark)) => next >= high_watermark,
-                    _ => false,
-                }
+            && self.assigned.values().all(|assigned| match (assigned.next, assigned.end) {
+                (Position::Offset(next), Some(end)) => next >= end,
+                _ => false,
             })
     }
 
@@ -289,7 +292,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Takes an answer apart; gives the number of batches.
+    /// Takes an answer apart; gives the number of partitions that have something new.
     fn on_fetched(
         &mut self,
         now: Instant,
@@ -316,7 +319,7 @@ impl Consumer {
                 return if error.is_retriable() { Ok(0) } else { Err(error) };
             }
         };
-        let mut batches = 0;
+        let mut news = 0;
         let mut failure = None;
         for (place, assignment, from) in places {
             let data = found.remove(&place);
@@ -324,27 +327,32 @@ impl Consumer {
             assigned.busy = false;
             let Some(data) = data else { continue };
             match fetched(|| partition_named(&place.0, place.1), data, address) {
-                Ok(fetched) => batches += self.on_batches(&place, from, fetched),
+                Ok(fetched) => news += self.on_batches(&place, from, fetched),
                 Err(error) => failure = self.on_refused(now, &place, error).err().or(failure),
             }
         }
-        failure.map_or(Ok(batches), Err)
+        failure.map_or(Ok(news), Err)
     }
 
     fn on_batches(&mut self, place: &Place, from: Offset, fetched: Fetched) -> usize {
         let Some(assigned) = self.assigned.get_mut(place) else { return 0 };
-        assigned.high_watermark = Some(fetched.high_watermark);
-        let count = fetched.batches.len();
-        if count > 0 {
+        assigned.end = Some(match self.config.fetch.isolation {
+            Isolation::ReadUncommitted => fetched.high_watermark,
+            Isolation::ReadCommitted => fetched.last_stable,
+        });
+        // All of them may be of aborted transactions: the reader goes on behind them.
+        let count = usize::from(fetched.next.is_some());
+        if let Some(next) = fetched.next {
             let ready = PartitionBatches {
                 topic: Arc::clone(&place.0),
                 partition: place.1,
                 from,
                 batches: fetched.batches,
+                next,
                 log_start: fetched.log_start,
                 high_watermark: fetched.high_watermark,
             };
-            assigned.next = Position::Offset(ready.next());
+            assigned.next = Position::Offset(next);
             self.ready.push_back(ready);
             self.turn = Some(place.clone());
         }
@@ -441,7 +449,7 @@ async fn locate(
     place: Place,
     assignment: u64,
     position: Position,
-    isolation: quorate_core::partition::interface::Isolation,
+    isolation: Isolation,
 ) -> Done {
     let located = async {
         let listed = client.list_offset_once(&place.0, place.1, position, isolation).await?;

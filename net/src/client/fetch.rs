@@ -1,6 +1,8 @@
 //! Reading one partition: fetch from an offset, and the offset for a time. One request each, so
 //! that a caller who counts requests (a workload, a test) sees every one of them.
 
+mod committed;
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -47,8 +49,11 @@ impl Default for FetchOptions {
 /// What one partition's leader gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// Whole batches whose checksums hold. The first may begin below the offset asked for.
+    /// Whole batches whose checksums hold. The first may begin below the offset asked for. Those of
+    /// aborted transactions are left out where committed records were asked for.
     pub batches: Vec<Batch>,
+    /// The offset after the last batch, left out or not; `None` where none came.
+    pub next: Option<Offset>,
     pub log_start: Offset,
     pub high_watermark: Offset,
     pub last_stable: Offset,
@@ -295,8 +300,15 @@ pub(crate) fn fetched(
             }
         }
     }
+    let next = batches.last().map(|batch| batch.header().next_offset());
+    // The list is there only for readers of committed records.
+    let batches = match &data.aborted_transactions {
+        Some(aborted) => committed::committed(batches, aborted),
+        None => batches,
+    };
     Ok(Fetched {
         batches,
+        next,
         log_start: Offset(data.log_start_offset),
         high_watermark: Offset(data.high_watermark),
         last_stable: Offset(data.last_stable_offset),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_core::id::{Offset, TopicId};
+use quorate_core::partition::interface::Isolation;
 
 use self::member::{Member, Membership};
 use super::metadata::{partition_named, refusal};
@@ -203,7 +204,7 @@ impl GroupConsumer {
             by_topic.entry(topic).or_default().push(*partition);
         }
         let topics = self.client.with_ids(by_topic).await?;
-        let request = offset_fetch(&self.config.group, &topics);
+        let request = offset_fetch(&self.config, &topics);
         let group = self.config.group.clone();
         let response = self
             .member
@@ -238,7 +239,10 @@ fn consumer_config(config: &GroupConfig) -> ConsumerConfig {
 }
 
 /// In the form of every version at once: each writes its own fields.
-fn offset_fetch(group: &str, topics: &[(Text, TopicId, Vec<i32>)]) -> m::OffsetFetchRequest {
+fn offset_fetch(
+    config: &GroupConfig,
+    topics: &[(Text, TopicId, Vec<i32>)],
+) -> m::OffsetFetchRequest {
     let old = topics.iter().map(|(name, _, partitions)| {
         let (name, partition_indexes) = (name.clone(), partitions.clone());
         m::offset_fetch::OffsetFetchRequestTopic { name, partition_indexes }
@@ -251,7 +255,7 @@ fn offset_fetch(group: &str, topics: &[(Text, TopicId, Vec<i32>)]) -> m::OffsetF
             partition_indexes: partitions.clone(),
         }
     });
-    let group_id = Text::from(group);
+    let group_id = Text::from(config.group.as_str());
     m::OffsetFetchRequest {
         topics: Some(old.collect()),
         groups: vec![m::offset_fetch::OffsetFetchRequestGroup {
@@ -260,7 +264,8 @@ fn offset_fetch(group: &str, topics: &[(Text, TopicId, Vec<i32>)]) -> m::OffsetF
             ..Default::default()
         }],
         group_id,
-        require_stable: false,
+        // Who reads what is committed waits for offsets that a transaction is about to commit.
+        require_stable: config.fetch.isolation == Isolation::ReadCommitted,
     }
 }
 

@@ -11,6 +11,7 @@ use quorate_core::time::Timestamp;
 
 pub use self::members::{GroupDescription, GroupMember};
 use super::admin::accepted;
+use super::coordinator::Coordinated;
 use super::metadata::{partition_named, refusal};
 use super::route::Lane;
 use super::{Client, Error, PartitionName, PerPartition};
@@ -119,37 +120,15 @@ impl Client {
         Ok((groups, silent))
     }
 
-    /// The node that coordinates `group`, and where it is reached. One attempt.
-    async fn coordinator_once(&self, group: &str) -> Result<(NodeId, String), Error> {
-        let request = m::FindCoordinatorRequest {
-            key: Text::from(group),
-            key_type: 0,
-            coordinator_keys: vec![Text::from(group)],
-        };
-        let response = self.ask_any(&request, Duration::ZERO).await?;
-        let (code, message, node, host, port) = match response.coordinators.first() {
-            Some(it) => (it.error_code, &it.error_message, it.node_id, &it.host, it.port),
-            None => {
-                let it = &response;
-                (it.error_code, &it.error_message, it.node_id, &it.host, it.port)
-            }
-        };
-        accepted(&format!("the coordinator of group {group}"), code, message.as_ref())?;
-        let host = host.as_str();
-        let bracketed = host.contains(':');
-        let address = if bracketed { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        Ok((NodeId(node), address))
-    }
-
     /// Asks the group's coordinator, with retries while there is none, or it is another.
-    async fn ask_group<R: Call>(
+    pub(super) async fn ask_group<R: Call>(
         &self,
         group: &str,
         request: &R,
         verdict: impl Fn(&R::Response) -> Result<(), Error>,
     ) -> Result<(NodeId, R::Response), Error> {
         let attempt = || async {
-            let (node, address) = self.coordinator_once(group).await?;
+            let (node, address) = self.coordinator_once(Coordinated::Group, group).await?;
             let routes = &self.inner.routes;
             let response = routes.call(&address, Lane::Ask, request, Duration::ZERO).await?;
             verdict(&response)?;

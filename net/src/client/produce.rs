@@ -23,8 +23,8 @@ use quorate_core::time::{Instant, Timestamp};
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tracing::Instrument as _;
 
-use self::part::Part;
-use self::queue::{Answer, Drained, Queues, Settled};
+use self::part::{Answer, Part};
+use self::queue::{Drained, Queues, Settled};
 use super::metadata::{partition_named, refusal, topic_named};
 use super::partitioner::partition_of_key;
 use super::route::Lane;
@@ -173,6 +173,8 @@ pub struct Producer {
 struct Inner {
     client: Client,
     config: ProducerConfig,
+    /// Of the transactions that all batches are parts of.
+    transactional_id: Option<Text>,
     queues: Mutex<Queues>,
     /// Something may be ripe.
     wake: Notify,
@@ -194,6 +196,15 @@ impl Client {
     ///
     /// `Invalid` if the configuration contradicts itself.
     pub fn producer(&self, config: ProducerConfig) -> Result<Producer, Error> {
+        self.start_producer(config, None)
+    }
+
+    /// With a transactional id nothing goes before `Producer::tell`.
+    pub(super) fn start_producer(
+        &self,
+        config: ProducerConfig,
+        transactional_id: Option<Text>,
+    ) -> Result<Producer, Error> {
         let invalid = |reason: &str| Err(Error::Invalid { reason: reason.to_owned() });
         if config.idempotent && !matches!(config.acks, Acks::All | Acks::AtLeast(_)) {
             return invalid("an idempotent producer needs acks=all: turn idempotence off");
@@ -206,11 +217,12 @@ impl Client {
         }
         let shared = Arc::new(Inner {
             client: self.clone(),
-            queues: Mutex::new(Queues::new(&config, self.config())),
+            queues: Mutex::new(Queues::new(&config, self.config(), transactional_id.is_some())),
             wake: Notify::new(),
             settled: Notify::new(),
             room: Semaphore::new(config.buffer_bytes_max),
             config,
+            transactional_id,
         });
         tokio::spawn(run(Arc::clone(&shared)).in_current_span());
         Ok(Producer { shared })
@@ -247,7 +259,7 @@ impl Producer {
             let reason = format!("{what} does not exist: the topic has {count} partitions");
             return Err(Error::Invalid { reason }.into());
         }
-        let bytes = queue::size_of(&message);
+        let bytes = part::size_of(&message);
         if bytes > shared.config.buffer_bytes_max {
             let most = shared.config.buffer_bytes_max;
             let reason = format!("a record of {bytes} bytes is larger than the buffer of {most}");
@@ -299,6 +311,22 @@ impl Producer {
             self.shared.wake.notify_one();
             settled.await;
         }
+    }
+
+    /// The identity of the transaction that begins. All of the last one has settled.
+    pub(super) fn tell(&self, id: ProducerId, epoch: ProducerEpoch) {
+        self.shared.lock().tell(id, epoch);
+    }
+
+    /// Why the transaction cannot be committed, if so.
+    pub(super) fn failure(&self) -> Option<Error> {
+        self.shared.lock().failure().cloned()
+    }
+
+    /// Gives up what has not been sent, and returns once nothing is under way.
+    pub(super) async fn forsake(&self) {
+        self.shared.lock().lose();
+        self.flush().await;
     }
 
     /// Flushes, and ends the producer's task.
@@ -431,7 +459,7 @@ async fn send_parts(shared: Arc<Inner>, address: String, parts: Vec<Part>) -> Do
             (part, batch)
         })
         .collect();
-    let request = request(&shared.config, &built);
+    let request = request(&shared, &built);
     let routes = &shared.client.inner.routes;
     let outcome = if shared.config.acks == Acks::None {
         routes.tell(&address, Lane::Produce, &request).await.map(|()| None)
@@ -451,7 +479,8 @@ async fn send_parts(shared: Arc<Inner>, address: String, parts: Vec<Part>) -> Do
     Done::Sent(Sent { address, parts })
 }
 
-fn request(config: &ProducerConfig, built: &[(Part, Batch)]) -> m::ProduceRequest {
+fn request(shared: &Inner, built: &[(Part, Batch)]) -> m::ProduceRequest {
+    let config = &shared.config;
     let mut topics: Vec<TopicProduceData> = Vec::new();
     for (part, batch) in built {
         let records: Records = batch.chunks().into_iter().collect();
@@ -472,7 +501,8 @@ fn request(config: &ProducerConfig, built: &[(Part, Batch)]) -> m::ProduceReques
         Acks::AtLeast(copies) => i16::try_from(copies).unwrap_or(i16::MAX),
     };
     let timeout_ms = i32::try_from(config.replication_timeout.as_millis()).unwrap_or(i32::MAX);
-    m::ProduceRequest { transactional_id: None, acks, timeout_ms, topic_data: topics }
+    let transactional_id = shared.transactional_id.clone();
+    m::ProduceRequest { transactional_id, acks, timeout_ms, topic_data: topics }
 }
 
 /// What `response` says about `part`. The topic stands there by name or, from version 13 on, by

@@ -51,6 +51,8 @@ struct Peer {
 struct Link {
     connection: Connection,
     versions: BTreeMap<i16, (i16, i16)>,
+    /// The levels of what the cluster has agreed to use, by Kafka's names. KIP-584.
+    features: BTreeMap<String, i16>,
 }
 
 impl fmt::Debug for Routes {
@@ -108,6 +110,13 @@ impl Routes {
     /// The versions that the broker at `address` told, by API number.
     pub(crate) async fn versions(&self, address: &str) -> Result<BTreeMap<i16, (i16, i16)>, Error> {
         Ok(self.link(address, Lane::Ask).await?.versions.clone())
+    }
+
+    /// The level of a feature that the cluster has agreed to use, as `address` tells it; 0 for
+    /// none.
+    pub(crate) async fn feature(&self, address: &str, name: &str) -> Result<i16, Error> {
+        let link = self.link(address, Lane::Ask).await?;
+        Ok(link.features.get(name).copied().unwrap_or_default())
     }
 
     async fn exchange<R: Call>(
@@ -213,7 +222,9 @@ impl Routes {
             response = self.exchange(&connection, address, &request, version, within).await?;
         }
         match response.error_code {
-            0 => Ok(Link { connection, versions: ranges(&response) }),
+            0 => {
+                Ok(Link { connection, versions: ranges(&response), features: finalized(&response) })
+            }
             code => {
                 let code = Code::from_code(code).unwrap_or(Code::UnknownServerError);
                 Err(Error::refused(format!("the handshake with {address}"), code, None))
@@ -225,6 +236,11 @@ impl Routes {
 fn ranges(response: &ApiVersionsResponse) -> BTreeMap<i16, (i16, i16)> {
     let keys = response.api_keys.iter();
     keys.map(|key| (key.api_key, (key.min_version, key.max_version))).collect()
+}
+
+fn finalized(response: &ApiVersionsResponse) -> BTreeMap<String, i16> {
+    let features = response.finalized_features.iter();
+    features.map(|feature| (feature.name.to_string(), feature.max_version_level)).collect()
 }
 
 impl Link {

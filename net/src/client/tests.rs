@@ -2,6 +2,7 @@
 //! answers that are lost.
 
 mod broker;
+mod transactions;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,7 +4,29 @@
 use std::sync::Arc;
 
 use quorate_core::batch::{self, Batch, BatchBuilder, Codec};
-use quorate_core::id::{ProducerEpoch, ProducerId, TopicId};
+use quorate_core::id::{Offset, ProducerEpoch, ProducerId, TopicId};
+use quorate_core::time::Timestamp;
+
+use super::Message;
+
+/// What a record costs beside its key, value and headers, in bytes: lengths, deltas, attributes,
+/// and its share of the batch's header.
+const RECORD_OVERHEAD: usize = 70;
+
+/// Bytes that a message takes in the buffer; at least what it takes in a batch.
+pub(super) fn size_of(message: &Message) -> usize {
+    let part = |bytes: &Option<bytes::Bytes>| bytes.as_ref().map_or(0, bytes::Bytes::len);
+    let headers = message.headers.iter();
+    let headers = headers.map(|header| header.key.len() + part(&header.value) + 10);
+    part(&message.key) + part(&message.value) + headers.sum::<usize>() + RECORD_OVERHEAD
+}
+
+/// What a broker said about a batch that it accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub base: Option<Offset>,
+    pub append_time: Option<Timestamp>,
+}
 
 /// One batch on its way into a request.
 #[derive(Debug)]
@@ -16,6 +38,8 @@ pub(super) struct Part {
     pub content: Content,
     pub codec: Codec,
     pub identity: Option<(ProducerId, ProducerEpoch, i32)>,
+    /// It is part of its producer's transaction.
+    pub transactional: bool,
 }
 
 #[derive(Debug)]
@@ -31,7 +55,10 @@ impl Part {
     pub(super) fn build(&mut self) -> Batch {
         match std::mem::replace(&mut self.content, Content::Away) {
             Content::Fresh(builder) => match self.identity {
-                Some((id, epoch, sequence)) => builder.producer(id, epoch, sequence).build(),
+                Some((id, epoch, sequence)) => {
+                    let builder = builder.producer(id, epoch, sequence);
+                    if self.transactional { builder.transactional() } else { builder }.build()
+                }
                 None => builder.build(),
             },
             Content::Built(batch) => match self.identity {
@@ -69,8 +96,6 @@ fn renumbered(
 
 #[cfg(test)]
 mod tests {
-    use quorate_core::time::Timestamp;
-
     use super::*;
 
     #[test]

@@ -7,6 +7,8 @@
 //! accepted. A gap in the sequence (a batch was given up) is closed by a new producer id, once
 //! nothing is under way; what may have been stored under the old id is never sent under the new.
 
+mod transactional;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,31 +21,12 @@ use quorate_core::partition::interface::Acks;
 use quorate_core::time::{Instant, Now, Timestamp};
 use tokio::sync::oneshot;
 
-use super::part::{Content, Part};
+use super::part::{Answer, Content, Part};
 use super::{Delivery, Message, Outcome, ProducerConfig, SendError};
 use crate::client::metadata::partition_named;
 use crate::client::partitioner::Sticky;
 use crate::client::{ClientConfig, Error, Fate};
 use crate::kafka::error::Code;
-
-/// What a record costs beside its key, value and headers, in bytes: lengths, deltas, attributes,
-/// and its share of the batch's header.
-const RECORD_OVERHEAD: usize = 70;
-
-/// Bytes that a message takes in the buffer; at least what it takes in a batch.
-pub(super) fn size_of(message: &Message) -> usize {
-    let part = |bytes: &Option<bytes::Bytes>| bytes.as_ref().map_or(0, bytes::Bytes::len);
-    let headers = message.headers.iter();
-    let headers = headers.map(|header| header.key.len() + part(&header.value) + 10);
-    part(&message.key) + part(&message.value) + headers.sum::<usize>() + RECORD_OVERHEAD
-}
-
-/// What a broker said about a batch that it accepted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Answer {
-    pub base: Option<Offset>,
-    pub append_time: Option<Timestamp>,
-}
 
 /// What a batch's deliveries learn.
 #[derive(Clone, Copy, Debug)]
@@ -102,6 +85,8 @@ enum Identity {
     Known(ProducerId, ProducerEpoch),
     /// A sequence has a gap: no batch goes until none is under way.
     Void,
+    /// Told by the owner of a transaction, and no longer good: nothing goes.
+    Lost,
 }
 
 /// What the sending task is to do.
@@ -126,6 +111,10 @@ pub(super) struct Queues {
     topics: BTreeMap<Arc<str>, BTreeMap<i32, Queue>>,
     sticky: BTreeMap<Arc<str>, Sticky>,
     identity: Identity,
+    /// Batches are parts of transactions: the identity is told from outside, never asked for.
+    transactional: bool,
+    /// Why the transaction cannot be committed: what the first batch that was not stored met.
+    failure: Option<Error>,
     next_entry: u64,
     in_flight: usize,
     /// Batches, open ones included.
@@ -146,14 +135,16 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    pub(super) fn new(config: &ProducerConfig, client: &ClientConfig) -> Self {
-        let missing = Identity::Missing(Instant::ZERO);
+    pub(super) fn new(config: &ProducerConfig, client: &ClientConfig, transactional: bool) -> Self {
+        let missing = if transactional { Identity::Lost } else { Identity::Missing(Instant::ZERO) };
         // Without an answer nobody can tell whether a second attempt is wanted.
         let once = config.acks == Acks::None;
         Self {
             topics: BTreeMap::new(),
             sticky: BTreeMap::new(),
             identity: if config.idempotent { missing } else { Identity::NotWanted },
+            transactional,
+            failure: None,
             next_entry: 0,
             in_flight: 0,
             held: 0,
@@ -248,8 +239,8 @@ impl Queues {
         let mut drained = Drained::default();
         self.expire(now);
         self.renew_identity();
-        if self.closed {
-            self.give_up(&Error::Closed);
+        if self.closed || self.identity == Identity::Lost {
+            self.give_up(&self.failure.clone().unwrap_or(Error::Closed));
         }
         match self.identity {
             Identity::Missing(at) if at > now => drained.wake_at(at),
@@ -257,7 +248,7 @@ impl Queues {
                 self.identity = Identity::Asked;
                 drained.identify = true;
             }
-            Identity::Missing(_) | Identity::Asked | Identity::Void => {}
+            Identity::Missing(_) | Identity::Asked | Identity::Void | Identity::Lost => {}
             Identity::NotWanted | Identity::Known(..) => {
                 self.take_ripe(now, leader, free, &mut drained);
             }
@@ -319,6 +310,7 @@ impl Queues {
                     content: std::mem::replace(&mut entry.content, Content::Away),
                     codec: self.codec,
                     identity: identity.zip(sequence).map(|((id, epoch), at)| (id, epoch, at)),
+                    transactional: self.transactional,
                 };
                 let (parts, bytes) = requests.entry(address).or_default();
                 parts.push(part);
@@ -390,6 +382,7 @@ impl Queues {
             return;
         }
         let fate = if entry.uncertain { Fate::Unknown } else { Fate::NotDone };
+        self.fail(&error);
         self.settle(part, place, Err(SendError { error, fate }));
     }
 
@@ -407,6 +400,7 @@ impl Queues {
 
     /// Gives up the batches whose time is over and that are not under way.
     fn expire(&mut self, now: Instant) {
+        let mut overdue_first = None;
         for (topic, queues) in &mut self.topics {
             for (&partition, queue) in queues {
                 if queue.open.as_ref().is_some_and(|o| o.opened + self.delivery_timeout <= now) {
@@ -418,11 +412,15 @@ impl Queues {
                     let after = self.delivery_timeout;
                     let last = queue.entries[place].last.take().map(Box::new);
                     let error = Error::Expired { what, after, last };
+                    overdue_first.get_or_insert_with(|| error.clone());
                     let outcome = Err(queue.entries[place].failure(error));
                     self.freed += queue.end(place, outcome, &mut self.identity);
                     self.held -= 1;
                 }
             }
+        }
+        if let Some(error) = overdue_first {
+            self.fail(&error);
         }
     }
 
@@ -431,6 +429,9 @@ impl Queues {
     fn renew_identity(&mut self) {
         if self.identity != Identity::Void || self.in_flight > 0 {
             return;
+        }
+        if self.transactional {
+            return self.lose();
         }
         self.identity = Identity::Missing(Instant::ZERO);
         for queue in self.topics.values_mut().flat_map(BTreeMap::values_mut) {

@@ -1,11 +1,14 @@
 //! A broker in memory for the client's tests: one topic of one partition, real frames, and faults
 //! that a test orders. It stores batches as they come and knows copies by their sequence numbers.
 
+mod transactions;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
+pub(super) use self::transactions::Transactions;
 use bytes::Bytes;
 use quorate_core::batch::Batch;
 use quorate_core::id::{LeaderEpoch, Offset, TopicId};
@@ -48,6 +51,7 @@ pub(super) struct State {
     pub versions_max: BTreeMap<ApiKey, i16>,
     /// Each request that came: broker, API, version.
     pub requests: Vec<(i32, ApiKey, i16)>,
+    pub transactions: Transactions,
     next_producer: i64,
 }
 
@@ -124,6 +128,12 @@ impl Cluster {
                 return None;
             }
             Request::Metadata(_) => state.metadata().into(),
+            Request::InitProducerId(init) if init.transactional_id.is_some() => {
+                state.init_transactional(&init).into()
+            }
+            Request::FindCoordinator(find) => transactions::coordinator(&find).into(),
+            Request::EndTxn(end) => state.end(&end)?.into(),
+            Request::TxnOffsetCommit(commit) => state.commit_offsets(&commit).into(),
             Request::InitProducerId(_) => {
                 state.next_producer += 1;
                 let producer_id = state.next_producer;
@@ -151,7 +161,9 @@ impl State {
             min_version: *key.versions().start(),
             max_version: self.version_max(key),
         });
-        m::ApiVersionsResponse { api_keys: keys.collect(), ..Default::default() }
+        let finalized_features = self.transactions.features();
+        let api_keys = keys.collect();
+        m::ApiVersionsResponse { api_keys, finalized_features, ..Default::default() }
     }
 
     fn metadata(&self) -> m::MetadataResponse {
@@ -176,7 +188,7 @@ impl State {
         }
     }
 
-    fn end(&self) -> i64 {
+    fn end_of_log(&self) -> i64 {
         self.log.last().map_or(self.log_start, |batch| batch.header().next_offset().0)
     }
 
@@ -184,7 +196,7 @@ impl State {
     fn store(&mut self, mut batch: Batch) -> i64 {
         let numbers = |batch: &Batch| {
             let header = batch.header();
-            (header.producer_id(), header.base_sequence())
+            (header.producer_id(), header.producer_epoch(), header.base_sequence())
         };
         let known = self
             .log
@@ -193,7 +205,8 @@ impl State {
         if let Some(known) = known {
             return known.header().base_offset().0;
         }
-        let base = self.end();
+        let base = self.end_of_log();
+        self.note(&batch, base);
         batch.stamp(Offset(base), LeaderEpoch(1));
         self.log.push(batch);
         base
@@ -217,6 +230,7 @@ impl State {
                 return None;
             }
             Some(Fault::Refuse(code)) => (code, -1),
+            _ if self.is_fenced(&batch) => (47, -1),
             _ if broker != self.leader => (6, -1),
             _ => (0, self.store(batch)),
         };
@@ -235,15 +249,21 @@ impl State {
         let from = topic.partitions[0].fetch_offset;
         let error_code = match from {
             _ if broker != self.leader => 6,
-            from if from < self.log_start || from > self.end() => 1,
+            from if from < self.log_start || from > self.end_of_log() => 1,
             _ => 0,
         };
-        let batches = self.log.iter().filter(|batch| batch.header().next_offset().0 > from);
+        let committed = request.isolation_level == 1;
+        let end = if committed { self.stable() } else { self.end_of_log() };
+        let batches = self.log.iter().filter(|batch| {
+            let header = batch.header();
+            header.next_offset().0 > from && header.base_offset().0 < end
+        });
         let records: Records = batches.take(2).flat_map(|batch| batch.chunks()).collect();
         let partition = m::fetch::PartitionData {
             error_code,
-            high_watermark: self.end(),
-            last_stable_offset: self.end(),
+            high_watermark: self.end_of_log(),
+            last_stable_offset: self.stable(),
+            aborted_transactions: committed.then(|| self.aborted(from)),
             log_start_offset: self.log_start,
             records: (error_code == 0).then_some(records),
             ..Default::default()
@@ -259,7 +279,7 @@ impl State {
     fn list_offsets(&self, request: &m::ListOffsetsRequest) -> m::ListOffsetsResponse {
         let offset = match request.topics[0].partitions[0].timestamp {
             -2 => self.log_start,
-            _ => self.end(),
+            _ => self.end_of_log(),
         };
         let partition =
             m::list_offsets::ListOffsetsPartitionResponse { offset, ..Default::default() };

@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::client::Receipt;
+use crate::client::produce::part::size_of;
 
 const ADDRESS: &str = "here:1";
 
@@ -27,7 +28,7 @@ struct Bench {
 
 impl Bench {
     fn new(config: ProducerConfig) -> Self {
-        let queues = Queues::new(&config, &ClientConfig::new(ADDRESS));
+        let queues = Queues::new(&config, &ClientConfig::new(ADDRESS), false);
         Self { queues, topic: Arc::from("t") }
     }
 
