@@ -18,3 +18,4 @@ pub mod rng;
 pub mod segment;
 pub mod shard;
 pub mod time;
+pub mod transaction;
