@@ -1,14 +1,17 @@
 //! The command line: what can be asked, and the sentences of `--help`.
 
 mod group;
+mod txn;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use quorate_core::partition::interface::Isolation;
 
 pub(crate) use self::group::{GroupCommand, Partitions, ResetArgs};
+pub(crate) use self::txn::{AbortArgs, TxnCommand};
 use crate::output::human::{parse_bytes, parse_count, parse_duration};
 
 /// A message queue that Kafka's clients use as it is.
@@ -90,6 +93,9 @@ pub(crate) enum Command {
     /// Look at consumer groups, and move their offsets
     #[command(subcommand)]
     Group(GroupCommand),
+    /// Look at transactions, and end those that hang
+    #[command(subcommand)]
+    Txn(TxnCommand),
     /// Look at the cluster, and move things in it
     #[command(subcommand)]
     Cluster(ClusterCommand),
@@ -380,6 +386,9 @@ pub(crate) struct ConsumeArgs {
     /// All partitions in one order: time (then partition, then offset)
     #[arg(long, value_name = "ORDER", hide_possible_values = true)]
     pub merge: Option<Merge>,
+    /// What is read of transactions: committed (what is open or aborted is left out), uncommitted
+    #[arg(long, value_name = "LEVEL", default_value = "uncommitted", hide_possible_values = true)]
+    pub isolation: IsolationLevel,
     /// When a group's offsets are stored: after (what was written out), auto=TIME, none
     #[arg(long, default_value = "after", value_name = "WHEN", requires = "group")]
     pub commit: String,
@@ -388,6 +397,24 @@ pub(crate) struct ConsumeArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Merge {
     Time,
+}
+
+/// Kafka's long names are understood too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IsolationLevel {
+    #[value(alias = "read_committed")]
+    Committed,
+    #[value(alias = "read_uncommitted")]
+    Uncommitted,
+}
+
+impl IsolationLevel {
+    pub(crate) const fn of(self) -> Isolation {
+        match self {
+            Self::Committed => Isolation::ReadCommitted,
+            Self::Uncommitted => Isolation::ReadUncommitted,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -459,6 +486,13 @@ pub(crate) struct BenchArgs {
     /// Producers, each with connections of its own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub producers: u32,
+    /// In transactions that are committed after so long, 100ms if no time is given; latencies count
+    /// to the commit (`produce` only)
+    #[arg(
+        long, value_name = "TIME", value_parser = parse_duration, num_args = 0..=1,
+        require_equals = true, default_missing_value = "100ms"
+    )]
+    pub transactional: Option<Duration>,
     /// Records sent before measuring begins
     #[arg(long, value_parser = parse_count, default_value = "0")]
     pub warmup: u64,

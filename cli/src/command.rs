@@ -10,6 +10,7 @@ pub(crate) mod group;
 pub(crate) mod log;
 pub(crate) mod produce;
 pub(crate) mod topic;
+pub(crate) mod txn;
 pub(crate) mod up;
 
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::io;
 
-use quorate_net::client::{Error, SendError};
+use quorate_net::client::{EndError, Error, SendError};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -53,6 +53,13 @@ impl From<Error> for Failure {
 
 impl From<SendError> for Failure {
     fn from(error: SendError) -> Self {
+        let what = error.to_string();
+        Self { what, ..Self::from(error.error) }
+    }
+}
+
+impl From<EndError> for Failure {
+    fn from(error: EndError) -> Self {
         let what = error.to_string();
         Self { what, ..Self::from(error.error) }
     }

@@ -62,6 +62,7 @@ async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
         Command::Produce(args) => command::produce::run(&context, args).await,
         Command::Consume(args) => command::consume::run(&context, args).await,
         Command::Group(group) => command::group::run(&context, group).await,
+        Command::Txn(txn) => command::txn::run(&context, txn).await,
         Command::Cluster(cluster) => command::cluster::run(&context, cluster).await,
         Command::Check(args) => command::check::run(&context, args.form).await,
         Command::Log(log) => command::log::run(&context, log).await,

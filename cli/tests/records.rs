@@ -91,6 +91,18 @@ fn positions_bound_what_is_read() {
 }
 
 #[test]
+fn a_reader_of_committed_records_reads_what_is_in_no_transaction() {
+    let node = Node::in_memory();
+    node.ok_with("a\nb\n", &["produce", "orders"]);
+    for level in ["committed", "uncommitted", "read_committed"] {
+        for how in [&["-e"][..], &["-e", "--merge", "time"], &["-e", "-g", level]] {
+            let consume = [&["consume", "orders", "--isolation", level], how].concat();
+            assert_eq!(node.ok(&consume), "a\nb\n", "{consume:?}");
+        }
+    }
+}
+
+#[test]
 fn partitions_merge_by_time() {
     let node = Node::in_memory();
     node.ok(&["topic", "create", "orders", "-p", "3"]);

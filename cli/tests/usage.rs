@@ -36,6 +36,21 @@ fn a_cluster_has_at_least_a_node() {
 }
 
 #[test]
+fn a_transaction_to_abort_is_named_exactly() {
+    for wrong in [
+        &["txn", "abort", "orders:0"][..],
+        &["txn", "abort", "orders", "--start-offset", "3"],
+        &["txn", "abort", "orders:0", "--start-offset", "3", "--producer", "1"],
+        &["txn", "list", "--hanging", "--state", "Ongoing"],
+        &["txn", "describe"],
+        &["bench", "consume", "--transactional"],
+        &["bench", "produce", "--transactional", "--idempotent", "false"],
+    ] {
+        assert_eq!(run(wrong).exit, 2, "{wrong:?}");
+    }
+}
+
+#[test]
 fn the_documented_node_is_a_valid_one() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/node.toml");
     let done = run(&["serve", "--config", file, "--check"]);

@@ -16,6 +16,7 @@ pub mod partitioner;
 mod produce;
 mod route;
 mod transactional;
+mod transactions;
 mod unread;
 
 use std::future::Future;
@@ -44,6 +45,9 @@ pub use self::metadata::{Broker, Metadata, Partition, Topic};
 pub use self::produce::{Delivery, Message, Producer, ProducerConfig, Receipt, SendError};
 use self::route::Routes;
 pub use self::transactional::{EndError, GroupPlace, TransactionConfig, TransactionalProducer};
+pub use self::transactions::{
+    ListedTransaction, ProducerDescription, TransactionDescription, TransactionFilter,
+};
 pub use self::unread::{PartitionUnread, Readers, Unread};
 use crate::clock::Clock;
 use crate::transport::Network;

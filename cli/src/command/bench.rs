@@ -28,6 +28,10 @@ pub(crate) async fn run(context: &Context, command: BenchCommand) -> Result<(), 
         let failure = Failure::usage("an end-to-end record holds its time and place");
         return Err(failure.hint("--size 16 or more"));
     }
+    if args.transactional.is_some() && (kind != Kind::Produce || !args.idempotent) {
+        let failure = Failure::usage("transactions are for `bench produce` with acks all");
+        return Err(failure.hint("leave --transactional out, or --idempotent and --acks"));
+    }
     let client = context.connect().await?;
     let topic = Topic::prepare(context, &client, &args).await?;
     let outcome = tokio::select! {

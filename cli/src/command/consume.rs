@@ -10,10 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_core::id::Offset;
-use quorate_core::partition::interface::Isolation;
 use quorate_core::time::Timestamp;
 use quorate_net::client::{
-    Client, ConsumedRecord, Consumer, ConsumerConfig, PartitionBatches, Position,
+    Client, ConsumedRecord, Consumer, ConsumerConfig, FetchOptions, PartitionBatches, Position,
 };
 
 use super::{Context, existing_topic};
@@ -73,7 +72,7 @@ impl Bounds {
         args: &ConsumeArgs,
         partitions: &[i32],
     ) -> Result<Self, Failure> {
-        let isolation = Isolation::ReadUncommitted;
+        let isolation = args.isolation.of();
         let list = |position| client.list_offsets(&args.topic, partitions, position, isolation);
         let ends = offsets(partitions, &list(Position::End).await?);
         let text = args.offset.as_deref().unwrap_or("beginning");
@@ -153,7 +152,9 @@ async fn plain(
     printer: &mut Printer,
 ) -> Result<(), Failure> {
     let topic: Arc<str> = Arc::from(args.topic.as_str());
-    let mut consumer = Consumer::new(client.clone(), ConsumerConfig::default());
+    let fetch = FetchOptions { isolation: args.isolation.of(), ..FetchOptions::default() };
+    let config = ConsumerConfig { fetch, ..ConsumerConfig::default() };
+    let mut consumer = Consumer::new(client.clone(), config);
     let starts = std::mem::take(&mut bounds.starts);
     let mut open = 0;
     for (partition, start) in starts {
@@ -225,9 +226,9 @@ impl Printer {
                 next = record.offset.plus(1);
                 self.record(&batches.topic, batches.partition, &record)?;
             }
-            next = batch.header().next_offset();
         }
-        Ok(next)
+        // What was left out is behind the reader too.
+        Ok(batches.next())
     }
 
     fn record(

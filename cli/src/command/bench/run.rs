@@ -1,5 +1,9 @@
 //! The runs themselves: producers that keep a rate, a collector of acknowledgements, a reader.
 
+mod transactions;
+
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -93,6 +97,9 @@ pub(super) async fn produce(
     Ok(report.latencies(&latencies))
 }
 
+/// One producer's latencies, and when its last record was acknowledged.
+type Task = Pin<Box<dyn Future<Output = Result<(Histogram<u64>, Instant), Failure>> + Send>>;
+
 async fn produce_all(
     context: &Context,
     args: &BenchArgs,
@@ -102,13 +109,22 @@ async fn produce_all(
     let producers = u64::from(args.producers);
     let clock = &context.clock;
     let start = clock.now().monotonic;
-    let mut tasks = Vec::new();
+    let ended = |error| Failure::new(format!("a task ended: {error}"));
+    let mut tasks: Vec<Task> = Vec::new();
     for index in 0..producers {
         let client = context.client();
-        let producer = client.producer(producer_config(args)?)?;
         let share = args.records / producers + u64::from(index < args.records % producers);
         let rate = args.rate.map(|rate| (rate / producers).max(1));
         let pace = Pace { start, rate };
+        if let Some(duration) = args.transactional {
+            let work = transactions::Share { count: share, pace, duration };
+            let (clock, args) = (Arc::clone(clock), args.clone());
+            let (topic, count) = (Arc::clone(topic), Arc::clone(count));
+            let producing = transactions::send((client, index), clock, args, topic, work, count);
+            tasks.push(Box::pin(async move { tokio::spawn(producing).await.map_err(ended)? }));
+            continue;
+        }
+        let producer = client.producer(producer_config(args)?)?;
         let (sender, receiver) = mpsc::channel(AWAITED_MAX);
         let sending = send(
             Arc::clone(clock),
@@ -119,13 +135,12 @@ async fn produce_all(
             sender,
         );
         let collecting = collect(receiver, Arc::clone(count));
-        tasks.push(async move {
+        tasks.push(Box::pin(async move {
             let (sent, collected) = (tokio::spawn(sending), tokio::spawn(collecting));
-            let ended = |error| Failure::new(format!("a task ended: {error}"));
             let collected = collected.await.map_err(ended)?;
             sent.await.map_err(ended)??;
             collected
-        });
+        }));
     }
     let mut latencies = histogram();
     let mut end = start;

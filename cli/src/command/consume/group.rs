@@ -8,7 +8,8 @@ use std::time::Duration;
 use quorate_core::id::Offset;
 use quorate_core::time::Instant;
 use quorate_net::client::{
-    Client, Error, GroupConfig, GroupConsumer, OnReset, Polled, Position, TopicPartition,
+    Client, Error, FetchOptions, GroupConfig, GroupConsumer, OnReset, Polled, Position,
+    TopicPartition,
 };
 use quorate_net::kafka::error::Code;
 
@@ -78,7 +79,8 @@ pub(super) async fn run(
             }
         },
     };
-    let config = GroupConfig { on_reset, ..GroupConfig::new(group, &[&args.topic]) };
+    let fetch = FetchOptions { isolation: args.isolation.of(), ..FetchOptions::default() };
+    let config = GroupConfig { on_reset, fetch, ..GroupConfig::new(group, &[&args.topic]) };
     let mut session = Session {
         member: GroupConsumer::new(client, config),
         commit: parse_commit(&args.commit)?,

@@ -50,7 +50,7 @@ pub(super) async fn run(
         let empty = |cursor: &&mut Cursor| !cursor.over && cursor.records.is_empty();
         for cursor in cursors.iter_mut().filter(empty) {
             if cursor.look_at <= now {
-                cursor.fill(context, client, &args.topic).await?;
+                cursor.fill(context, client, args).await?;
                 cursor.look_at = now + LOOK;
             }
         }
@@ -85,12 +85,14 @@ impl Cursor {
         &mut self,
         context: &Context,
         client: &Client,
-        topic: &str,
+        args: &ConsumeArgs,
     ) -> Result<(), Failure> {
-        let options = FetchOptions { wait_max: Duration::ZERO, ..FetchOptions::default() };
+        let isolation = args.isolation.of();
+        let wait_max = Duration::ZERO;
+        let options = FetchOptions { wait_max, isolation, ..FetchOptions::default() };
         let mut attempt = 1;
         let fetched = loop {
-            match client.fetch(topic, self.partition, self.next, &options).await {
+            match client.fetch(&args.topic, self.partition, self.next, &options).await {
                 Ok(fetched) => break fetched,
                 Err(error) if error.is_retriable() && attempt < ATTEMPTS => {
                     attempt += 1;
@@ -102,8 +104,8 @@ impl Cursor {
         let from = self.next;
         for batch in &fetched.batches {
             self.records.extend(records_of(batch, from)?);
-            self.next = batch.header().next_offset();
         }
+        self.next = fetched.next.unwrap_or(from);
         if let Some(end) = self.end {
             self.records.retain(|record| record.offset < end);
         }
