@@ -13,6 +13,7 @@ pub mod invented;
 pub mod order;
 pub mod polls;
 pub mod survival;
+pub mod transactions;
 pub mod waits;
 
 use std::collections::BTreeMap;
@@ -106,6 +107,7 @@ pub fn check(history: &History, plan: &Plan, struck: Struck) -> Vec<Violation> {
     waits::check(&evidence, &mut violations);
     cycles::check(&evidence, &mut violations);
     groups::check(&evidence, &mut violations);
+    transactions::check(&evidence, &mut violations);
     for complaint in &history.complaints {
         let counts = match complaint.property {
             "answer" | "start-epoch" => true,

@@ -6,6 +6,7 @@
 pub mod example;
 pub mod groups;
 mod lines;
+pub mod transactions;
 
 use std::fmt;
 
@@ -124,6 +125,8 @@ pub struct History {
     pub complaints: Vec<Complaint>,
     /// What members of consumer groups did.
     pub groups: groups::Groups,
+    /// What producers and readers of transactions did.
+    pub transactions: transactions::Transactions,
 }
 
 /// An answer that a client cannot explain.

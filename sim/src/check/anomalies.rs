@@ -16,20 +16,18 @@ const fn anomaly(name: &'static str, here: &'static [&'static str], why: &'stati
     Anomaly { name, here, why }
 }
 
-const TRANSACTIONS: &str = "there are no transactions yet";
-
 pub const ANOMALIES: &[Anomaly] = &[
     anomaly("lost-write", &["lost-write", "lost-read"], "the last reading reads everything"),
     anomaly("unseen", &["lost-write"], "the last reading goes to the end, so unseen is lost"),
     anomaly("duplicate", &["duplicate"], "tolerated where a writer without numbers tried again"),
     anomaly("inconsistent-offsets", &["inconsistent-offsets"], "acknowledgements and all readers"),
     anomaly("precommitted-read", &["precommitted-read"], "at or above the watermark of the answer"),
-    anomaly("G1a", &["G1a"], "what surely failed was read"),
-    anomaly("G1b", &[], TRANSACTIONS),
+    anomaly("G1a", &["G1a"], "what surely failed, or was aborted, was read"),
+    anomaly("G1b", &["torn-transaction"], "a part of a transaction is there, a part is not"),
     anomaly("G0", &["inconsistent-offsets"], "a log has one order, so it is that or none"),
     anomaly("G0-process", &["nonmonotonic-send"], "of one client's appends"),
     anomaly("G0-realtime", &["realtime-order"], "of all clients' appends"),
-    anomaly("G1c", &["G1c"], "cycles within one partition: there are no transactions over several"),
+    anomaly("G1c", &["G1c"], "cycles within one partition, outside of transactions"),
     anomaly("G1c-process", &["G1c-process"], "as G1c"),
     anomaly("G1c-realtime", &["G1c-realtime"], "as G1c"),
     anomaly("G2", &[], "a reader of a log may be behind, so a write it has not seen is no edge"),
@@ -58,6 +56,7 @@ mod tests {
             include_str!("invented.rs"),
             include_str!("polls.rs"),
             include_str!("cycles.rs"),
+            include_str!("transactions/outcome.rs"),
         ];
         for property in ANOMALIES.iter().flat_map(|anomaly| anomaly.here) {
             let named = format!("\"{property}\"");

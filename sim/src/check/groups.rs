@@ -36,9 +36,10 @@ pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
     membership::check(evidence, violations);
 }
 
-/// Whether what is in `__consumer_offsets` must be there for ever: it has three copies and two of
-/// them in sync where there are nodes for that, whatever the plan says of other topics.
-fn offsets_survive(plan: &Plan, struck: Struck) -> bool {
+/// Whether what is in `__consumer_offsets`, and in the transactions' log, which is kept alike, must
+/// be there for ever: it has three copies and two of them in sync where there are nodes for that,
+/// whatever the plan says of other topics.
+pub(super) fn offsets_survive(plan: &Plan, struck: Struck) -> bool {
     let in_sync_min = if plan.cluster.nodes < 3 { 1 } else { 2 };
     let wiped = plan.faults.iter().filter(|fault| matches!(fault.kind, Kind::Wipe(_))).count();
     let is_kept = plan.cluster.nodes == 1 || wiped < in_sync_min;

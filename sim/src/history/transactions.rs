@@ -1,0 +1,187 @@
+//! What producers and readers of transactions did and were told, beside the other operations of a
+//! history. They have two topics of their own: `x0`, into which producers write, and `x1`, into
+//! which whoever consumes `x0` copies each value, with its own offsets in the same transaction.
+
+use std::fmt;
+
+use quorate_core::time::Instant;
+
+use super::{History, Seen, Value, client_name};
+use crate::trace::{self, Mark};
+
+/// A partition of one of the two topics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub topic: Topic,
+    pub index: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Topic {
+    Input,
+    Output,
+}
+
+impl Topic {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Input => "x0",
+            Self::Output => "x1",
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.topic.name(), self.index)
+    }
+}
+
+/// From one InitProducerId of a transactional id to the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Life {
+    pub transactional_id: String,
+    pub client: u32,
+    pub invoked: Instant,
+    /// When its predecessors were shut out; `None` if it was never told so.
+    pub begun: Option<Instant>,
+}
+
+/// How a transaction ended, as far as its producer knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was told so.
+    Committed,
+    /// It was told so, it never asked for more, or what it asked was surely not done.
+    Aborted,
+    /// It has asked to commit, and nobody knows.
+    Unknown,
+}
+
+/// A value that was handed over to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    pub place: Place,
+    pub value: Value,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transaction {
+    /// The life that it belongs to, by place.
+    pub life: usize,
+    pub begun: Instant,
+    /// In the order of sending.
+    pub sent: Vec<Sent>,
+    /// When the commit was asked for first; `None` if it never was.
+    pub asked: Option<Instant>,
+    pub ended: Option<Instant>,
+    pub outcome: Outcome,
+}
+
+/// What a reader of committed records was given of one place: all that is visible from one offset
+/// up to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    pub client: u32,
+    pub completed: Instant,
+    pub place: Place,
+    pub from: i64,
+    pub next: i64,
+    pub records: Vec<Seen>,
+}
+
+/// A place at the end of the run, when nothing is open in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Last {
+    /// What readers of committed records see.
+    pub committed: Vec<Seen>,
+    /// What is stored, aborted or not.
+    pub stored: Vec<Seen>,
+    /// Up to where the copying group has committed; of `x0` only.
+    pub group: Option<i64>,
+}
+
+/// What the transactions of a run came to.
+#[derive(Clone, Debug, Default)]
+pub struct Transactions {
+    pub lives: Vec<Life>,
+    pub transactions: Vec<Transaction>,
+    pub views: Vec<View>,
+    /// Only places that were read to their end.
+    pub last: std::collections::BTreeMap<Place, Last>,
+}
+
+impl History {
+    pub fn init_producer(&mut self, transactional_id: &str, client: u32, now: Instant) -> usize {
+        let place = self.transactions.lives.len();
+        say(now, Mark::Invoke, client, place, || format!("{transactional_id} begins a life"));
+        let transactional_id = transactional_id.to_owned();
+        self.transactions.lives.push(Life { transactional_id, client, invoked: now, begun: None });
+        place
+    }
+
+    /// It was told what it goes by.
+    pub fn producer_begins(&mut self, life: usize, now: Instant, identity: &str) {
+        let it = &mut self.transactions.lives[life];
+        it.begun = Some(now);
+        let id = &it.transactional_id;
+        say(now, Mark::Complete, it.client, life, || format!("{id} goes by {identity}"));
+    }
+
+    pub fn begin_transaction(&mut self, life: usize, now: Instant) -> usize {
+        let place = self.transactions.transactions.len();
+        self.transactions.transactions.push(Transaction {
+            life,
+            begun: now,
+            sent: Vec::new(),
+            asked: None,
+            ended: None,
+            outcome: Outcome::Aborted,
+        });
+        self.tell(place, now, Mark::Invoke, "begins");
+        place
+    }
+
+    pub fn send_in_transaction(&mut self, transaction: usize, now: Instant, sent: Sent) {
+        self.transactions.transactions[transaction].sent.push(sent);
+        let what = format!("sends {:x} to {}", sent.value, sent.place);
+        self.tell(transaction, now, Mark::Invoke, &what);
+    }
+
+    /// From now on it may be committed.
+    pub fn ask_to_commit(&mut self, transaction: usize, now: Instant) {
+        let it = &mut self.transactions.transactions[transaction];
+        it.asked.get_or_insert(now);
+        it.outcome = Outcome::Unknown;
+        self.tell(transaction, now, Mark::Invoke, "asks to commit");
+    }
+
+    pub fn end_transaction(&mut self, transaction: usize, now: Instant, outcome: Outcome) {
+        let it = &mut self.transactions.transactions[transaction];
+        assert!(it.ended.is_none(), "transaction {transaction} ends twice");
+        it.ended = Some(now);
+        it.outcome = outcome;
+        self.tell(transaction, now, Mark::Complete, &format!("is {outcome:?}"));
+    }
+
+    pub fn view(&mut self, view: View) {
+        let View { client, completed, place, from, next, .. } = view;
+        let count = view.records.len();
+        say(completed, Mark::Complete, client, count, || {
+            format!("sees {count} records of {place} from {from} to {next}")
+        });
+        self.transactions.views.push(view);
+    }
+
+    fn tell(&self, transaction: usize, now: Instant, mark: Mark, what: &str) {
+        let life = self.transactions.transactions[transaction].life;
+        let Life { client, transactional_id, .. } = &self.transactions.lives[life];
+        say(now, mark, *client, transaction, || {
+            format!("{transactional_id} transaction {transaction} {what}")
+        });
+    }
+}
+
+fn say(now: Instant, mark: Mark, client: u32, number: usize, text: impl FnOnce() -> String) {
+    trace::event(now.as_duration(), mark, client_name(client), [number as u64, 0, 0], text);
+}
