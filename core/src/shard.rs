@@ -1,9 +1,9 @@
 //! Many machines and the routing between them: one driver drives them all.
 //!
 //! Pure composition: what one machine asks of another becomes that machine's input here, so the
-//! world of cores, the tests and the shipping node route alike. A group coordinator lives with its
-//! partition of `__consumer_offsets`; its appends are produced to the replica beside it. The
-//! controller lives in the node's seat in the metadata quorum.
+//! world of cores, the tests and the shipping node route alike. A coordinator lives with its partition
+//! of `__consumer_offsets` or `__transaction_state`; its appends are produced to the replica beside
+//! it. The controller lives in the node's seat in the metadata quorum.
 
 pub mod interface;
 mod route;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use self::interface::{Effect, Input, Limits, Open, OpenSeat, Outcome, Role};
-use self::route::{Key, Work, told};
+use self::route::{Key, Owner, Work, told};
 use self::seat::Seat;
 use crate::batch::Batch;
 use crate::controller::Controller;
@@ -25,7 +25,8 @@ use crate::own_log::{self, AppendId};
 use crate::partition::Replica;
 use crate::rng::Rng;
 use crate::time::{Instant, Now};
-use crate::{group, partition};
+use crate::transaction::Transactions;
+use crate::{group, partition, transaction};
 
 /// Some of a node's machines, each independent but for the effects routed here.
 #[derive(Debug)]
@@ -38,6 +39,8 @@ pub struct Shard {
     partitions: BTreeMap<PartitionId, Slot>,
     /// By the index of their partition of `__consumer_offsets`.
     groups: BTreeMap<i32, (PartitionId, Groups)>,
+    /// By the index of their partition of `__transaction_state`.
+    transactions: BTreeMap<i32, (PartitionId, Transactions)>,
     /// Those of the cluster, for coordinators that want to know them; `None` if never told.
     topics: Option<BTreeMap<String, TopicInfo>>,
     /// The node's place in the quorum, if this is the shard that has it.
@@ -45,14 +48,15 @@ pub struct Shard {
     /// When each machine wants to be ticked: an index over `planned`.
     deadlines: BTreeSet<(Instant, Key)>,
     planned: BTreeMap<Key, Instant>,
-    /// Requests of the coordinators here, by their index, to the replicas here.
-    internal: BTreeMap<RequestId, (i32, AppendId)>,
+    /// Requests of the coordinators here to the replicas here.
+    internal: BTreeMap<RequestId, (Owner, AppendId)>,
     next_internal: u64,
     /// What the current step has still to do.
     work: VecDeque<Work>,
     /// Empty between steps; kept for its memory.
     partition_effects: Vec<partition::interface::Effect>,
     group_effects: Vec<group::interface::Effect>,
+    transaction_effects: Vec<transaction::interface::Effect>,
 }
 
 #[derive(Debug)]
@@ -76,6 +80,7 @@ impl Shard {
             rng: Rng::new(seed),
             partitions: BTreeMap::new(),
             groups: BTreeMap::new(),
+            transactions: BTreeMap::new(),
             topics: None,
             seat: None,
             deadlines: BTreeSet::new(),
@@ -85,6 +90,7 @@ impl Shard {
             work: VecDeque::new(),
             partition_effects: Vec::new(),
             group_effects: Vec::new(),
+            transaction_effects: Vec::new(),
         }
     }
 
@@ -99,6 +105,10 @@ impl Shard {
 
     pub fn groups(&self, coordinator: i32) -> Option<&Groups> {
         self.groups.get(&coordinator).map(|(_, groups)| groups)
+    }
+
+    pub fn transactions(&self, coordinator: i32) -> Option<&Transactions> {
+        self.transactions.get(&coordinator).map(|(_, transactions)| transactions)
     }
 
     pub fn controller(&self) -> Option<&Controller> {
@@ -129,6 +139,10 @@ impl Shard {
             Role::Offsets => {
                 let groups = Groups::new(self.limits.group.clone(), self.rng.u64());
                 self.groups.insert(partition.index, (partition, groups));
+            }
+            Role::Transactions => {
+                let transactions = Transactions::new(self.limits.transaction.clone());
+                self.transactions.insert(partition.index, (partition, transactions));
             }
         }
         // The first step publishes what there is to read.
@@ -193,26 +207,21 @@ impl Shard {
             self.route_partition(partition, effect, effects);
         }
         self.partition_effects = left;
-        match slot.role {
-            Role::Data => {}
-            Role::Offsets => {
-                self.work.push_back(told(partition.index, own_log::Input::Resigned));
-                self.work.push_back(Work::Forget(partition.index));
-            }
+        if let Some(owner) = Owner::of(slot.role, partition) {
+            self.work.push_back(told(owner, own_log::Input::Resigned));
+            self.work.push_back(Work::Forget(owner));
         }
     }
 
     fn on_replayed(&mut self, partition: PartitionId, batch: Option<Batch>) {
         let slot = self.partitions.get(&partition);
         // Dropped while it was read, or nobody's.
-        if slot.is_none_or(|slot| slot.role != Role::Offsets) {
-            return;
-        }
+        let Some(owner) = slot.and_then(|slot| Owner::of(slot.role, partition)) else { return };
         let input = match batch {
             Some(batch) => own_log::Input::Replayed { batch },
             None => own_log::Input::ReplayEnded,
         };
-        self.work.push_back(told(partition.index, input));
+        self.work.push_back(told(owner, input));
     }
 
     fn on_tick(&mut self, now: Now) {
@@ -223,7 +232,12 @@ impl Shard {
             self.plan(key, None);
             self.work.push_back(match key {
                 Key::Partition(partition) => Work::Partition(partition, Replica::TICK),
-                Key::Group(coordinator) => Work::Group(coordinator, Groups::TICK),
+                Key::Coordinator(Owner::Group(coordinator)) => {
+                    Work::Group(coordinator, Groups::TICK)
+                }
+                Key::Coordinator(Owner::Transaction(coordinator)) => {
+                    Work::Transaction(coordinator, Transactions::TICK)
+                }
                 Key::Seat => Work::Seat(seat::Input::Tick),
             });
         }
@@ -279,6 +293,9 @@ impl Machine for Shard {
             Input::Group { coordinator, input } => {
                 self.work.push_back(Work::Group(coordinator, input));
             }
+            Input::Transaction { coordinator, input } => {
+                self.work.push_back(Work::Transaction(coordinator, input));
+            }
             Input::Topics(news) => self.on_topics(news),
             Input::Registered { node_epoch } => self.on_registered(node_epoch),
             Input::Connected { peer } => {
@@ -306,8 +323,13 @@ impl Machine for Shard {
         }
         for (coordinator, (_, groups)) in &self.groups {
             groups.check();
-            let planned = self.planned.get(&Key::Group(*coordinator)).copied();
-            assert_eq!(planned, groups.deadline(), "coordinator {coordinator}");
+            let key = Key::Coordinator(Owner::Group(*coordinator));
+            assert_eq!(self.planned.get(&key).copied(), groups.deadline(), "{key:?}");
+        }
+        for (coordinator, (_, transactions)) in &self.transactions {
+            transactions.check();
+            let key = Key::Coordinator(Owner::Transaction(*coordinator));
+            assert_eq!(self.planned.get(&key).copied(), transactions.deadline(), "{key:?}");
         }
         if let Some(seat) = &self.seat {
             seat.check();

@@ -228,6 +228,7 @@ impl Walk {
                 Effect::Send { .. }
                 | Effect::ReadLog { .. }
                 | Effect::Propose { .. }
+                | Effect::SendMarker { .. }
                 | Effect::Clean { .. }
                 | Effect::Discard { .. }
                 | Effect::SendQuorum { .. } => {

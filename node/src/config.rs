@@ -319,6 +319,22 @@ settings! {
         consumer_migration: Migration = Migration::Bidirectional;
     }
 
+    /// Transactions.
+    transaction: TransactionSettings {
+        /// Partitions of `__transaction_state` (`transaction.state.log.num.partitions`).
+        state_partitions: i32 = 50, within 1, 10_000;
+        /// The longest that a producer may ask for (`transaction.max.timeout.ms`).
+        timeout_max: Duration = 15 * MINUTE, time_within Duration::from_millis(1),
+            Duration::from_millis(i32::MAX as u64);
+        /// How long an unused transactional id is kept (`transactional.id.expiration.ms`).
+        id_expiration: Duration = Duration::from_secs(7 * 86_400), time_within
+            MINUTE, Duration::from_secs(3650 * 86_400);
+        /// Transactional ids of one coordinator.
+        ids_max: usize = 100_000, within 1, 10_000_000;
+        /// Partitions of one transaction.
+        partitions_max: usize = 10_000, within 1, 1_000_000;
+    }
+
     /// Answers for monitors.
     http: HttpSettings {
         /// Where `/metrics`, `/lag` and the questions of health are answered, by HTTP; empty:

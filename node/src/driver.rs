@@ -342,6 +342,8 @@ impl Driver {
                 Effect::ReadLog { partition, to, from, up_to, bytes_max } => {
                     self.read_for(partition, to, from, up_to, bytes_max);
                 }
+                // No topic of this build holds transactions: nobody decides anything.
+                Effect::SendMarker { .. } => {}
                 Effect::Clean { partition, clean } => self.clean(partition, Task::Clean(clean)),
                 Effect::Discard { partition, cleaned } => {
                     self.clean(partition, Task::Discard(cleaned));

@@ -11,7 +11,8 @@ use crate::partition::interface::{
 };
 use crate::quorum::interface::ClusterId;
 use crate::segment::cleaned::Cleaned;
-use crate::{controller, group, partition, quorum};
+use crate::transaction::interface::TransactionLimits;
+use crate::{controller, group, partition, quorum, transaction};
 
 /// Request ids from here on are the shard's own; those of drivers stay below.
 pub const INTERNAL_REQUESTS: u64 = 1 << 63;
@@ -21,6 +22,7 @@ pub const INTERNAL_REQUESTS: u64 = 1 << 63;
 pub struct Limits {
     pub partition: partition::interface::Limits,
     pub group: GroupLimits,
+    pub transaction: TransactionLimits,
     pub controller: controller::interface::Limits,
 }
 
@@ -33,6 +35,9 @@ pub enum Role {
     /// A partition of `__consumer_offsets`: the groups whose truth it holds are here, named by the
     /// partition's index. `Effect::Replay` follows.
     Offsets,
+    /// A partition of `__transaction_state`: likewise with the transactional ids whose truth it
+    /// holds.
+    Transactions,
 }
 
 #[derive(Clone, Debug)]
@@ -63,6 +68,11 @@ pub enum Input {
     Group {
         coordinator: i32,
         input: group::interface::Input,
+    },
+    /// `coordinator` is the index of the transactional id's partition of `__transaction_state`.
+    Transaction {
+        coordinator: i32,
+        input: transaction::interface::Input,
     },
     /// What has changed among the topics of the cluster; first of all, all that there are. The
     /// coordinators here that have consumer groups are told.
@@ -147,6 +157,9 @@ pub enum Effect {
     Clean { partition: PartitionId, clean: Clean },
     /// What a pass over the partition's log has made is not wanted.
     Discard { partition: PartitionId, cleaned: Box<Cleaned> },
+    /// Have the leader of the marker's partition write it, here or elsewhere; what becomes of it is
+    /// `transaction::interface::Input::MarkerAnswered` for this coordinator. May be lost.
+    SendMarker { coordinator: i32, marker: transaction::interface::Marker },
     /// Ask the controller to change the partition's in-sync set.
     Propose { partition: PartitionId, change: InSyncChange },
 }
@@ -155,6 +168,7 @@ pub enum Effect {
 pub enum Outcome {
     Partition(partition::interface::Outcome),
     Group(group::interface::Outcome),
+    Transaction(transaction::interface::Outcome),
     Controller(controller::interface::Outcome),
     Quorum(quorum::interface::Outcome),
 }

@@ -9,14 +9,32 @@ use crate::id::{PartitionId, RequestId};
 use crate::machine::Machine;
 use crate::partition::interface::{Acks, Produce, Refusal};
 use crate::time::{Instant, Now};
-use crate::{group, own_log, partition, reached};
+use crate::{group, own_log, partition, reached, transaction};
 
 /// A machine of the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     Seat,
-    Group(i32),
+    Coordinator(Owner),
     Partition(PartitionId),
+}
+
+/// A machine whose truth is a partition's log, by the partition's index in its topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Owner {
+    Group(i32),
+    Transaction(i32),
+}
+
+impl Owner {
+    /// Whose truth the partition holds.
+    pub(super) fn of(role: Role, partition: PartitionId) -> Option<Self> {
+        match role {
+            Role::Data => None,
+            Role::Offsets => Some(Self::Group(partition.index)),
+            Role::Transactions => Some(Self::Transaction(partition.index)),
+        }
+    }
 }
 
 /// An input on its way to its machine.
@@ -24,14 +42,20 @@ pub(super) enum Key {
 pub(super) enum Work {
     Partition(PartitionId, partition::interface::Input),
     Group(i32, group::interface::Input),
+    Transaction(i32, transaction::interface::Input),
     Seat(seat::Input),
     /// The coordinator's partition is gone, and it has said so to everybody.
-    Forget(i32),
+    Forget(Owner),
 }
 
 /// What a coordinator is told of its log.
-pub(super) fn told(coordinator: i32, input: own_log::Input) -> Work {
-    Work::Group(coordinator, group::interface::Input::Log(input))
+pub(super) fn told(owner: Owner, input: own_log::Input) -> Work {
+    match owner {
+        Owner::Group(index) => Work::Group(index, group::interface::Input::Log(input)),
+        Owner::Transaction(index) => {
+            Work::Transaction(index, transaction::interface::Input::Log(input))
+        }
+    }
 }
 
 /// How long an append of a machine waits: as long as it takes.
@@ -43,9 +67,15 @@ impl Shard {
             Work::Partition(partition, input) => self.run_partition(now, partition, input, effects),
             Work::Group(coordinator, input) => self.run_group(now, coordinator, input, effects),
             Work::Seat(input) => self.run_seat(now, input, effects),
-            Work::Forget(coordinator) => {
-                self.groups.remove(&coordinator);
-                self.plan(Key::Group(coordinator), None);
+            Work::Transaction(coordinator, input) => {
+                self.run_transaction(now, coordinator, input, effects);
+            }
+            Work::Forget(owner) => {
+                match owner {
+                    Owner::Group(index) => drop(self.groups.remove(&index)),
+                    Owner::Transaction(index) => drop(self.transactions.remove(&index)),
+                }
+                self.plan(Key::Coordinator(owner), None);
             }
         }
     }
@@ -80,9 +110,7 @@ impl Shard {
 
     /// What the machine that lives at `slot` must hear of a change of leadership.
     fn tell_leadership(partition: PartitionId, slot: &mut Slot) -> Option<Work> {
-        if slot.role != Role::Offsets {
-            return None;
-        }
+        let owner = Owner::of(slot.role, partition)?;
         let leads = slot.replica.is_leader().then(|| slot.replica.leader_epoch());
         if leads == slot.told {
             return None;
@@ -92,7 +120,7 @@ impl Shard {
             Some(leader_epoch) => own_log::Input::Elected { leader_epoch },
             None => own_log::Input::Resigned,
         };
-        Some(told(partition.index, input))
+        Some(told(owner, input))
     }
 
     pub(super) fn route_partition(
@@ -125,7 +153,7 @@ impl Shard {
     }
 
     fn answer_internal(&mut self, request: RequestId, stored: bool) {
-        let Some((coordinator, append)) = self.internal.remove(&request) else {
+        let Some((owner, append)) = self.internal.remove(&request) else {
             return;
         };
         let input = if stored {
@@ -134,7 +162,7 @@ impl Shard {
             reached!("append-refused");
             own_log::Input::AppendRefused { append }
         };
-        self.work.push_back(told(coordinator, input));
+        self.work.push_back(told(owner, input));
     }
 
     /// The log is read from its start, or a coordinator's append becomes a producer's batch that is
@@ -143,7 +171,7 @@ impl Shard {
         &mut self,
         now: Instant,
         partition: PartitionId,
-        coordinator: i32,
+        owner: Owner,
         asked: own_log::Effect,
         effects: &mut Vec<Effect>,
     ) {
@@ -156,7 +184,7 @@ impl Shard {
         };
         let request = RequestId(self.next_internal);
         self.next_internal += 1;
-        self.internal.insert(request, (coordinator, append));
+        self.internal.insert(request, (owner, append));
         let produce = Produce {
             request,
             batch,
@@ -205,11 +233,12 @@ impl Shard {
         }
         let Some((_, groups)) = self.groups.get(&coordinator) else { return };
         let deadline = groups.deadline();
-        self.plan(Key::Group(coordinator), deadline);
+        let owner = Owner::Group(coordinator);
+        self.plan(Key::Coordinator(owner), deadline);
         for effect in asked.drain(..) {
             match effect {
                 Asked::Log(asked) => {
-                    self.on_log(now.monotonic, partition, coordinator, asked, effects);
+                    self.on_log(now.monotonic, partition, owner, asked, effects);
                 }
                 Asked::Reply { request, outcome } => {
                     effects.push(Effect::Reply { request, outcome: Outcome::Group(outcome) });
@@ -217,6 +246,41 @@ impl Shard {
             }
         }
         self.group_effects = asked;
+    }
+
+    fn run_transaction(
+        &mut self,
+        now: Now,
+        coordinator: i32,
+        input: transaction::interface::Input,
+        effects: &mut Vec<Effect>,
+    ) {
+        use transaction::interface::Effect as Asked;
+        let Some((partition, transactions)) = self.transactions.get_mut(&coordinator) else {
+            reached!("transaction-coordinator-not-here");
+            let refusal = transaction::interface::Refusal::NotCoordinator;
+            let outcome = transaction::interface::Outcome::Refused(refusal);
+            self.refuse(input.request(), Outcome::Transaction(outcome), effects);
+            return;
+        };
+        let partition = *partition;
+        let mut asked = std::mem::take(&mut self.transaction_effects);
+        transactions.step(now, input, &mut asked);
+        let deadline = transactions.deadline();
+        let owner = Owner::Transaction(coordinator);
+        self.plan(Key::Coordinator(owner), deadline);
+        for effect in asked.drain(..) {
+            match effect {
+                Asked::Log(asked) => self.on_log(now.monotonic, partition, owner, asked, effects),
+                Asked::Reply { request, outcome } => {
+                    effects.push(Effect::Reply { request, outcome: Outcome::Transaction(outcome) });
+                }
+                Asked::SendMarker(marker) => {
+                    effects.push(Effect::SendMarker { coordinator, marker });
+                }
+            }
+        }
+        self.transaction_effects = asked;
     }
 
     fn run_seat(&mut self, now: Now, input: seat::Input, effects: &mut Vec<Effect>) {

@@ -5,10 +5,13 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
+use quorate_core::batch::control::Ending;
 use quorate_core::batch::{Batch, BatchBuilder, Codec, Levels};
 use quorate_core::controller::interface as controller;
 use quorate_core::group::interface as group;
-use quorate_core::id::{LeaderEpoch, NodeId, Offset, PartitionId, RequestId, TopicId};
+use quorate_core::id::{
+    LeaderEpoch, NodeId, Offset, PartitionId, ProducerEpoch, ProducerId, RequestId, TopicId,
+};
 use quorate_core::machine::Machine;
 use quorate_core::partition::interface::{
     Acks, Assignment, Input as PartitionInput, Isolation, LogOp, PartitionConfig, Produce, Wait,
@@ -17,6 +20,7 @@ use quorate_core::quorum::interface as quorum;
 use quorate_core::shard::Shard;
 use quorate_core::shard::interface::{Effect, Input, Limits, Open, Outcome, Role};
 use quorate_core::time::{Instant, Now, Timestamp};
+use quorate_core::transaction::interface as transaction;
 
 use crate::controller::{Names, show_outcome};
 use crate::log::Log;
@@ -24,7 +28,7 @@ use crate::partition::{WALL_START, show_op, show_outcome as show_partition_outco
 use crate::script::{Command, Stage, millis};
 
 /// A shard without a seat, and the logs of its partitions. A partition is called `meta`, `offsets`,
-/// or `data-N`.
+/// `transactions`, or `data-N`.
 pub(crate) struct ShardStage {
     shard: Shard,
     now: Now,
@@ -37,6 +41,7 @@ pub(crate) struct ShardStage {
 }
 
 const OFFSETS: TopicId = TopicId([0x0f; 16]);
+const TRANSACTIONS: TopicId = TopicId([0x07; 16]);
 
 impl ShardStage {
     pub(crate) fn new() -> Self {
@@ -92,6 +97,12 @@ impl ShardStage {
             Effect::Reply { request, outcome: Outcome::Group(outcome) } => {
                 writeln!(out, "reply r{request} {outcome:?}")
             }
+            Effect::Reply { request, outcome: Outcome::Transaction(outcome) } => {
+                writeln!(out, "reply r{request} {outcome:?}")
+            }
+            Effect::SendMarker { coordinator, marker } => {
+                writeln!(out, "coordinator {coordinator} sends {marker:?}")
+            }
             Effect::Replay { partition } => writeln!(out, "replay {}", name(*partition)),
             Effect::Halt { partition, reason } => {
                 writeln!(out, "{} halt {reason:?}", name(*partition))
@@ -106,6 +117,7 @@ impl ShardStage {
         *log = Log::new(recovered.clone());
         let role = match partition.topic {
             OFFSETS => Role::Offsets,
+            TRANSACTIONS => Role::Transactions,
             _ => Role::Data,
         };
         let assignment = assignment(0, Some(1));
@@ -204,12 +216,44 @@ impl ShardStage {
                     validate_only: false,
                 })
             }
+            "init" | "add" | "end" => {
+                Input::Transaction { coordinator: 0, input: transaction_input(request, command) }
+            }
             "commit" | "offsets" | "join" => {
                 Input::Group { coordinator: 0, input: group_input(request, command) }
             }
             other => panic!("no such command: {other}"),
         }
     }
+}
+
+/// Of producer 100 with the transactional id `x`, in its first epoch.
+fn transaction_input(request: RequestId, command: &Command<'_>) -> transaction::Input {
+    let transactional_id = "x".to_owned();
+    if command.name == "init" {
+        return transaction::Input::InitProducer(transaction::InitProducer {
+            request,
+            transactional_id,
+            timeout: Duration::from_secs(60),
+            current: None,
+            fresh: Some(ProducerId(100)),
+        });
+    }
+    let (producer, epoch) = (ProducerId(100), ProducerEpoch(0));
+    let claim = transaction::Claim { transactional_id, producer, epoch };
+    let version = transaction::TransactionVersion::V2;
+    if command.name == "add" {
+        let topic = "orders".to_owned();
+        let partitions = vec![transaction::TopicPartition { topic, partition: 0 }];
+        return transaction::Input::AddPartitions(transaction::AddPartitions {
+            request,
+            claim,
+            partitions,
+            version,
+        });
+    }
+    let ending = Ending::Committed;
+    transaction::Input::End(transaction::End { request, claim, ending, version, fresh: None })
 }
 
 fn group_input(request: RequestId, command: &Command<'_>) -> group::Input {
@@ -309,6 +353,7 @@ fn partition(name: &str) -> PartitionId {
     match name {
         "meta" => PartitionId::METADATA,
         "offsets" => PartitionId { topic: OFFSETS, index: 0 },
+        "transactions" => PartitionId { topic: TRANSACTIONS, index: 0 },
         data => {
             let index = data.strip_prefix("data-").and_then(|index| index.parse().ok());
             PartitionId { topic: TopicId([0xda; 16]), index: index.expect("data-N") }
@@ -320,6 +365,7 @@ fn name(partition: PartitionId) -> String {
     match partition.topic {
         TopicId::METADATA => "meta".to_owned(),
         OFFSETS => "offsets".to_owned(),
+        TRANSACTIONS => "transactions".to_owned(),
         _ => format!("data-{}", partition.index),
     }
 }

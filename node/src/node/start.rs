@@ -9,7 +9,7 @@ use quorate_core::partition::retention::WallClock;
 use quorate_core::rng::Rng;
 use quorate_core::shard::Shard;
 use quorate_core::shard::interface::Limits;
-use quorate_core::{group, partition};
+use quorate_core::{group, partition, transaction};
 use quorate_net::transport::Listener;
 use tokio::sync::mpsc;
 
@@ -340,6 +340,14 @@ fn limits(config: &NodeConfig, wall_clock: WallClock) -> Limits {
             migration: group.consumer_migration,
             wall_clock,
             ..group::interface::GroupLimits::default()
+        },
+        transaction: transaction::interface::TransactionLimits {
+            timeout_max: config.transaction.timeout_max,
+            id_expiration: config.transaction.id_expiration,
+            ids_max: config.transaction.ids_max,
+            partitions_max: config.transaction.partitions_max,
+            wall_clock,
+            ..transaction::interface::TransactionLimits::default()
         },
         controller: config.controller_limits(),
     }

@@ -261,8 +261,8 @@ impl CoreNode {
             | Effect::SendQuorum { .. } => {
                 unreachable!("one node, and it speaks to another: {effect:?}")
             }
-            Effect::Clean { .. } | Effect::Discard { .. } => {
-                unreachable!("no topic is compacted here: {effect:?}")
+            Effect::Clean { .. } | Effect::Discard { .. } | Effect::SendMarker { .. } => {
+                unreachable!("no topic here is compacted, or holds transactions: {effect:?}")
             }
             Effect::Reply { .. }
             | Effect::Committed(_)

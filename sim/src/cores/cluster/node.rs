@@ -429,8 +429,11 @@ impl Cluster {
             Effect::Halt { partition, reason } => {
                 self.nodes[n].halted = Some(format!("{partition}: {reason:?}"));
             }
-            // No partition here is one of the groups', and no topic is compacted.
-            Effect::Replay { .. } | Effect::Clean { .. } | Effect::Discard { .. } => {}
+            // No partition here is a coordinator's, and no topic is compacted.
+            Effect::Replay { .. }
+            | Effect::Clean { .. }
+            | Effect::Discard { .. }
+            | Effect::SendMarker { .. } => {}
         }
     }
 
