@@ -85,7 +85,8 @@ impl Bench {
         let partition = partition(self.turn % self.partitions);
         let until = self.now.monotonic + Duration::from_secs(30);
         let (request, levels) = (RequestId(self.turn), Levels::DEFAULT);
-        let produce = Produce { request, batch: batch.clone(), levels, acks: Acks::All, until };
+        let produce =
+            Produce { request, batch: batch.clone(), levels, acks: Acks::All, until, guard: None };
         self.step(Input::Partition { partition, input: PartitionInput::Produce(produce) });
         let through = WriteId(u64::MAX);
         self.step(Input::Partition { partition, input: PartitionInput::Written { through } });

@@ -21,9 +21,9 @@ mod migrate;
 mod offsets;
 mod requests;
 mod topics;
+mod transactional;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use self::classic::Group;
@@ -33,8 +33,9 @@ use self::interface::{
 };
 use self::record::Entry;
 use self::topics::Topics;
+use crate::batch::control::{Ending, Marker};
 use crate::batch::{Batch, Records};
-use crate::id::RequestId;
+use crate::id::{ProducerId, RequestId};
 use crate::machine::Machine;
 use crate::own_log::{self, AppendId};
 use crate::time::{Instant, Now, Timestamp};
@@ -67,6 +68,8 @@ pub struct Groups {
     topics: Topics,
     /// Topics that were deleted while the log was replayed.
     deleted_topics: Vec<String>,
+    /// Markers that were committed while the log was replayed.
+    ended: BTreeMap<ProducerId, Ending>,
     /// Records that a replay could not read. They are kept in the log and otherwise ignored.
     unread: u64,
 }
@@ -95,12 +98,16 @@ impl Groups {
                 pending: BTreeMap::new(),
                 waiting: BTreeMap::new(),
                 offsets: 0,
+                in_transactions: 0,
+                transactions: BTreeMap::new(),
+                order: 0,
                 seed,
             },
             deadlines: BTreeSet::new(),
             replays: 0,
             topics: Topics::default(),
             deleted_topics: Vec::new(),
+            ended: BTreeMap::new(),
             unread: 0,
         }
     }
@@ -118,39 +125,6 @@ impl Groups {
     /// Whether it is to be told of changes among the topics.
     pub fn knows_topics(&self) -> bool {
         self.topics.is_known
-    }
-
-    /// One line a group: what it is, who is in it, and how far it has come.
-    pub fn status(&self) -> String {
-        let mut out = String::new();
-        for group in self.groups.values() {
-            match &group.consumer {
-                Some(consumer) => {
-                    let _ = write!(out, "{} {}", group.name, consumer.status(&self.topics));
-                }
-                None => {
-                    let (phase, generation) = (group.phase.name(), group.generation);
-                    let _ = write!(out, "{} {phase} gen={generation}", group.name);
-                }
-            }
-            if let (Some(protocol), Some(leader)) = (&group.protocol, &group.leader) {
-                let _ = write!(out, " {protocol} leader={leader}");
-            }
-            for member in group.members.values() {
-                let _ = write!(out, " [{}", member.id);
-                if let Some(instance) = &member.instance {
-                    let _ = write!(out, " instance={instance}");
-                }
-                let assignment = String::from_utf8_lossy(&member.assignment);
-                let _ = write!(out, " {:?} {assignment:?}]", member.waits);
-            }
-            for (partition, stored) in &group.offsets {
-                let (topic, offset) = (&partition.topic, stored.committed.offset);
-                let _ = write!(out, " {topic}-{}={offset}", partition.partition);
-            }
-            out.push('\n');
-        }
-        out
     }
 
     fn on_log(&mut self, now: Now, input: own_log::Input, effects: &mut Vec<Effect>) {
@@ -184,7 +158,9 @@ impl Groups {
             effects.push(Effect::Reply { request, outcome });
         }
         self.desk.pending.clear();
-        self.desk.offsets = 0;
+        (self.desk.offsets, self.desk.in_transactions) = (0, 0);
+        self.desk.transactions.clear();
+        self.ended.clear();
         self.groups.clear();
         self.deadlines.clear();
         self.deleted_topics.clear();
@@ -192,9 +168,17 @@ impl Groups {
     }
 
     fn on_replayed(&mut self, now: Now, batch: &Batch, effects: &mut Vec<Effect>) {
-        if self.role != Role::Loading || batch.header().is_control() {
+        if self.role != Role::Loading {
             return;
         }
+        let header = batch.header();
+        if let Some(marker) = Marker::of(batch) {
+            return self.end_transaction(now, (header.producer_id(), marker.ending), effects);
+        }
+        if header.is_control() {
+            return;
+        }
+        let producer = header.is_transactional().then(|| header.producer_id());
         // The coordinator's own appends are bounded; so are those of a predecessor.
         let Ok(bytes) = batch.uncompressed(4 * desk::APPEND_BYTES_MAX) else {
             self.unread += 1;
@@ -206,7 +190,7 @@ impl Groups {
                 Err(_) => None,
             };
             match entry {
-                Some(entry) => self.fold(now, entry, true, effects),
+                Some(entry) => self.fold(now, entry, producer, true, effects),
                 None => self.unread += 1,
             }
         }
@@ -218,6 +202,7 @@ impl Groups {
             return;
         }
         self.role = Role::Leading { since: now, expiry: now.monotonic + EXPIRY_INTERVAL };
+        self.end_transactions(now, effects);
         let names: Vec<_> = self.groups.keys().cloned().collect();
         for name in names {
             self.with_group(&name, now, effects, Group::on_loaded);
@@ -230,13 +215,24 @@ impl Groups {
 
     /// Makes true what a committed record says. While leading, the machine knows of groups what
     /// it has written of them; in a replay it learns it here.
-    fn fold(&mut self, now: Now, entry: Entry, replay: bool, effects: &mut Vec<Effect>) {
+    /// What was written in the transaction of a `producer` waits for its marker.
+    fn fold(
+        &mut self,
+        now: Now,
+        entry: Entry,
+        producer: Option<ProducerId>,
+        replay: bool,
+        effects: &mut Vec<Effect>,
+    ) {
         let name = entry.group().to_owned();
         if replay && !self.groups.contains_key(&name) {
             self.groups.insert(name.clone(), Group::new(&name, now.wall));
         }
         self.with_group(&name, now, effects, |group, desk| match entry {
-            Entry::Offset { partition, value, .. } => group.fold_offset(partition, value, desk),
+            Entry::Offset { partition, value, .. } => match producer {
+                Some(producer) => group.fold_waiting(producer, partition, value, desk),
+                None => group.fold_offset(partition, value, desk),
+            },
             Entry::Consumer { entry, .. } if replay => group.fold_consumer(entry, desk),
             Entry::Consumer { entry, .. } => group.fold_consumer_forgotten(&entry),
             // What it was before it became a consumer group.
@@ -248,12 +244,13 @@ impl Groups {
     }
 
     fn on_appended(&mut self, now: Now, append: AppendId, effects: &mut Vec<Effect>) {
-        let Some(Pending { group, entries, then }) = self.desk.pending.remove(&append) else {
+        let Some(pending) = self.desk.pending.remove(&append) else {
             // Of an earlier leadership: whoever waited has been refused.
             return;
         };
+        let Pending { group, entries, producer, then } = pending;
         for entry in entries {
-            self.fold(now, entry, false, effects);
+            self.fold(now, entry, producer, false, effects);
         }
         self.with_group(&group, now, effects, |group, desk| {
             group.appends -= 1;
@@ -270,7 +267,7 @@ impl Groups {
     }
 
     fn on_append_refused(&mut self, now: Now, append: AppendId, effects: &mut Vec<Effect>) {
-        let Some(Pending { group, entries, then }) = self.desk.pending.remove(&append) else {
+        let Some(Pending { group, entries, then, .. }) = self.desk.pending.remove(&append) else {
             return;
         };
         reached!("group-append-refused");
@@ -520,6 +517,10 @@ impl Machine for Groups {
                 });
             }
             Input::CommitOffsets(commit) => self.on_commit(now, commit, effects),
+            Input::CommitTransactional(it) => self.on_commit_transactional(now, it, effects),
+            Input::TransactionEnded { producer, ending } => {
+                self.on_transaction_ended(now, (producer, ending), effects);
+            }
             Input::FetchOffsets(fetch) => self.on_fetch(fetch, effects),
             Input::List { request, states, types } => {
                 self.on_list(request, &states, &types, effects);
@@ -573,6 +574,7 @@ impl Machine for Groups {
         }
         let offsets = self.groups.values().map(|group| group.offsets.len()).sum::<usize>();
         assert_eq!(self.desk.offsets, offsets, "offsets are counted");
+        self.check_transactions();
         assert!(appends.is_empty(), "a group stays while the log has its records");
         assert_eq!(self.deadlines, deadlines, "deadlines are an index");
         assert!(self.groups.len() <= self.limits.groups_max || self.role == Role::Loading);

@@ -60,6 +60,21 @@ number! {
     WriteId(u64)
 }
 
+number! {
+    /// Which leadership of a partition of `__transaction_state` decided. Kafka's coordinator
+    /// epoch, KIP-98; negative means: none.
+    CoordinatorEpoch(i32)
+}
+number! {
+    /// Permission to begin a transaction in a partition once its coordinator has confirmed it;
+    /// never given twice in a life of a replica, and good for one batch. KIP-890.
+    VerificationGuard(u64)
+}
+
+impl CoordinatorEpoch {
+    pub const NONE: Self = Self(-1);
+}
+
 impl ProducerId {
     pub const NONE: Self = Self(-1);
 

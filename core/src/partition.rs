@@ -1,7 +1,9 @@
 //! A partition's replica: its state, its inputs in their order, its status line. What a leader
 //! does with a batch is `leader`'s.
 
+pub mod aborted;
 pub mod cleaning;
+mod closing;
 mod confirming;
 pub mod divergence;
 mod follower;
@@ -10,6 +12,7 @@ pub mod isr;
 mod leader;
 pub mod leader_epochs;
 pub mod message;
+pub mod open_transactions;
 pub mod producers;
 mod progress;
 mod proposal;
@@ -22,7 +25,10 @@ pub mod retention;
 mod role;
 mod status;
 mod tail;
+mod transactions;
+mod undecided;
 mod upkeep;
+mod verifying;
 mod waiting;
 
 use std::collections::VecDeque;
@@ -32,14 +38,15 @@ pub use self::recovered::{CleanedPart, Recovered, SegmentInfo};
 
 use self::cleaning::Cleaning;
 use self::interface::{
-    Assignment, Effect, HaltReason, Input, Limits, LogOp, Outcome, PartitionConfig, ReadView,
-    Refusal,
+    Aborted, Assignment, Effect, Input, Limits, LogOp, Outcome, PartitionConfig, ReadView, Refusal,
 };
 use self::isr::InSync;
 use self::readers::Readable;
 use self::refused::Refused;
 use self::retention::WallClock;
 use self::role::Role;
+use self::undecided::{Ended, Undecided};
+use self::verifying::Verifying;
 use self::waiting::{Reached, Waiting};
 use crate::id::{LeaderEpoch, NodeEpoch, NodeId, Offset, RequestId, WriteId};
 use crate::machine::Machine;
@@ -76,6 +83,12 @@ pub struct Replica {
     /// fall again with a crash, so nobody is told of it.
     durable_start: Offset,
     high_watermark: Offset,
+    undecided: Undecided,
+    verifying: Verifying,
+    /// Aborted transactions that the log forgets with these writes.
+    leaving: Vec<(WriteId, Vec<Aborted>)>,
+    /// See `ReadView::removals`.
+    removals: u64,
     waiting: Waiting,
     readable: Readable,
     wall_clock: WallClock,
@@ -157,6 +170,10 @@ impl Replica {
             durable_end: end,
             durable_start: start,
             high_watermark,
+            undecided: Undecided::recovered(end, high_watermark),
+            verifying: Verifying::default(),
+            leaving: Vec::new(),
+            removals: 0,
             waiting: Waiting::default(),
             readable: Readable::at(high_watermark, end),
             active_since: Instant::ZERO,
@@ -188,7 +205,9 @@ impl Replica {
             log_start: self.durable_start,
             start_epoch: self.start_epoch(),
             high_watermark: self.high_watermark,
-            last_stable: self.high_watermark,
+            last_stable: self.last_stable(),
+            aborted_end: self.log.aborted.end().max(self.leaving_end()),
+            removals: self.removals,
             end: self.log.end,
             max_timestamp: self.log.max_timestamp,
             is_settling: self.is_settling(),
@@ -212,12 +231,6 @@ impl Replica {
     /// Writes that storage has not reported yet.
     pub fn writes_in_flight(&self) -> usize {
         self.writes.len()
-    }
-
-    /// The topic is gone: who waits is refused, and nothing is left.
-    pub fn abandon(mut self, effects: &mut Vec<Effect>) {
-        self.refuse_answers(Refusal::NotLeader, effects);
-        self.refuse_waiting(Refusal::NotLeader, effects);
     }
 
     /// The controller's last word.
@@ -288,52 +301,8 @@ impl Replica {
     fn answer_written(&mut self, done: InFlight, effects: &mut Vec<Effect>) {
         self.durable_end = self.durable_end.max(done.end);
         self.durable_start = self.durable_start.max(done.start);
+        self.forget_aborted(done.write);
         if let Some(request) = done.closes {
-            reply(request, Outcome::Closed, effects);
-        }
-    }
-
-    fn on_write_failed(&mut self, write: WriteId, effects: &mut Vec<Effect>) {
-        if self.state == State::Halted {
-            return;
-        }
-        // zoo D6: what is appended behind a failed write stands behind a hole.
-        if mutant!("append-after-write-error") {
-            return;
-        }
-        effects.push(Effect::Halt { reason: HaltReason::WriteFailed { write } });
-        reached!("write-failed");
-        self.state = State::Halted;
-        self.refuse_answers(Refusal::Storage, effects);
-        self.refuse_waiting(Refusal::Storage, effects);
-    }
-
-    fn on_close(&mut self, request: RequestId, effects: &mut Vec<Effect>) {
-        if self.state == State::Halted {
-            reply(request, Outcome::Refused(Refusal::Storage), effects);
-            return;
-        }
-        self.state = State::Closing;
-        for reader in self.waiting.readers_below(Offset(i64::MAX)) {
-            self.waiting.remove(reader);
-            reply(reader, Outcome::Advanced, effects);
-        }
-        if self.cutting.is_some() {
-            reached!("closes-after-a-cut");
-            self.close_after_cut = Some(request);
-            return;
-        }
-        self.finish_closing(request, effects);
-    }
-
-    fn finish_closing(&mut self, request: RequestId, effects: &mut Vec<Effect>) {
-        if self.is_dirty {
-            let snapshot = self.log.to_snapshot();
-            self.write(LogOp::Checkpoint { snapshot }, Some(request), effects);
-            self.is_dirty = false;
-        } else if let Some(last) = self.writes.back().copied() {
-            self.writes.push_back(InFlight { closes: Some(request), ..last });
-        } else {
             reply(request, Outcome::Closed, effects);
         }
     }
@@ -345,6 +314,7 @@ impl Replica {
                     reached!("producer-timed-out");
                     Outcome::Refused(Refusal::TimedOut)
                 }
+                waiting::Kind::EndTransaction => Outcome::Refused(Refusal::TimedOut),
                 waiting::Kind::Delete => {
                     reached!("deletion-timed-out");
                     Outcome::Refused(Refusal::TimedOut)
@@ -416,7 +386,19 @@ impl Replica {
         }
         self.readable.commit(self.high_watermark);
         self.find_common_start();
-        let reached = self.reached();
+        // Whoever folds the log is told of its markers in their places.
+        while let Some(ended) = self.undecided.next(self.high_watermark) {
+            self.release(Reached { high_watermark: ended.marker, ..self.reached() }, effects);
+            self.undecided.commit_next();
+            if self.is_leader() {
+                let Ended { producer, ending, .. } = ended;
+                effects.push(Effect::TransactionEnded { producer, ending });
+            }
+        }
+        self.release(self.reached(), effects);
+    }
+
+    fn release(&mut self, reached: Reached, effects: &mut Vec<Effect>) {
         while let Some((request, waiter)) = self.waiting.release(reached) {
             let outcome = self.outcome(waiter.kind);
             reply(request, outcome, effects);
@@ -428,6 +410,7 @@ impl Replica {
             durable_end: self.durable_end,
             high_watermark: self.high_watermark,
             committed_total: self.readable.committed_total(),
+            last_stable: self.last_stable(),
             common_start: self.common_start(),
             confirmed: if self.waiting.awaits_word() { self.confirmed() } else { 0 },
         }
@@ -454,23 +437,6 @@ impl Replica {
         }
     }
 
-    fn refuse_answers(&mut self, refusal: Refusal, effects: &mut Vec<Effect>) {
-        for done in std::mem::take(&mut self.writes) {
-            if let Some(request) = done.closes {
-                reply(request, Outcome::Refused(refusal), effects);
-            }
-        }
-        if let Some(request) = self.close_after_cut.take() {
-            reply(request, Outcome::Refused(refusal), effects);
-        }
-    }
-
-    fn refuse_waiting(&mut self, refusal: Refusal, effects: &mut Vec<Effect>) {
-        while let Some((request, _)) = self.waiting.pop() {
-            reply(request, Outcome::Refused(refusal), effects);
-        }
-    }
-
     /// Readers are told before anybody is answered: who hears that a record is committed, or that
     /// there is more to read, finds it. `from` is where this step's effects begin.
     fn publish(&mut self, from: usize, effects: &mut Vec<Effect>) {
@@ -481,6 +447,11 @@ impl Replica {
             && !self.writes.is_empty()
         {
             view.log_start = published.log_start;
+        }
+        if let Some(before) = self.published.filter(|it| it.is_leader && view.is_leader)
+            && before.leader_epoch == view.leader_epoch
+        {
+            assert!(before.last_stable <= view.last_stable, "what was decided is not: {self}");
         }
         if self.published != Some(view) {
             self.published = Some(view);
@@ -506,6 +477,10 @@ impl Machine for Replica {
             Input::Configured(config) => self.on_configured(now, config, effects),
             Input::Produce(produce) => self.on_produce(now, produce, effects),
             Input::Wait(wait) => self.on_wait(now, wait, effects),
+            Input::Verify(verify) => self.on_verify(now, verify, effects),
+            Input::EndTransaction(end) => self.on_end_transaction(now, end, effects),
+            Input::Aborted { request, from, to } => self.on_aborted(request, (from, to), effects),
+            Input::DescribeProducers { request } => self.on_describe_producers(request, effects),
             Input::DeleteRecords { request, before, until } => {
                 self.on_delete_records(request, before, until, effects);
             }
@@ -561,6 +536,7 @@ impl Machine for Replica {
         // Nothing is shown as committed that is not written here.
         assert!(self.high_watermark <= self.durable_end, "{self}");
         self.check_role();
+        self.check_transactions();
         self.waiting.check(self.reached());
         assert!(self.waiting.len() <= self.limits.waiting_max, "{self}");
         let in_order = |(a, b): (&InFlight, &InFlight)| a.write <= b.write && a.end <= b.end;

@@ -141,7 +141,7 @@ impl QuorumLog {
         if active > 0 && active + frame_bytes > self.segment_bytes_max {
             self.roll(writes);
         }
-        self.log.apply(batch.header(), frame_bytes).expect("it stands at the end");
+        self.log.apply(&batch, frame_bytes).expect("it stands at the end");
         let op = LogOp::Append { batch, levels: Levels::DEFAULT };
         self.write(op, completes, writes);
     }

@@ -1,9 +1,9 @@
 //! Many machines and the routing between them: one driver drives them all.
 //!
 //! Pure composition: what one machine asks of another becomes that machine's input here, so the
-//! world of cores, the tests and the shipping node route alike. A coordinator lives with its partition
-//! of `__consumer_offsets` or `__transaction_state`; its appends are produced to the replica beside
-//! it. The controller lives in the node's seat in the metadata quorum.
+//! world of cores, the tests and the shipping node route alike. A coordinator lives with its
+//! partition of `__consumer_offsets` or `__transaction_state`; its appends are produced to the
+//! replica beside it. The controller lives in the node's seat in the metadata quorum.
 
 pub mod interface;
 mod route;

@@ -13,7 +13,7 @@ use quorate_core::batch::{
     Batch, BatchBuilder, BatchError, Codec, HEADER_BYTES, Header, Levels, RecordHeader, Records,
     Rules, TimestampType, sequence_plus, split, validate,
 };
-use quorate_core::id::{LeaderEpoch, Offset, ProducerEpoch, ProducerId};
+use quorate_core::id::{CoordinatorEpoch, LeaderEpoch, Offset, ProducerEpoch, ProducerId};
 use quorate_core::time::Timestamp;
 
 type Text = Option<Vec<u8>>;
@@ -261,7 +261,7 @@ fn our_batches_have_the_bytes_of_javas() {
 #[test]
 fn our_markers_are_javas() {
     let theirs = Batch::parse(java("marker")).unwrap();
-    let marker = Marker { ending: Ending::Committed, coordinator_epoch: 9 };
+    let marker = Marker { ending: Ending::Committed, coordinator_epoch: CoordinatorEpoch(9) };
     let ours = marker.batch(ProducerId(77), ProducerEpoch(3), theirs.header().base_timestamp());
     assert_eq!(ours, theirs);
 }

@@ -145,6 +145,7 @@ impl Walk {
             levels: Levels::DEFAULT,
             acks: Acks::All,
             until: self.now.monotonic + Duration::from_secs(3600),
+            guard: None,
         };
         self.next_request += 1;
         self.step(Input::Produce(produce));
@@ -236,7 +237,10 @@ impl Walk {
                     self.look_at(&clean);
                     self.cleans.push(clean);
                 }
-                Effect::Reply { .. } | Effect::Publish(_) | Effect::Discard(_) => {}
+                Effect::Reply { .. }
+                | Effect::Publish(_)
+                | Effect::Discard(_)
+                | Effect::TransactionEnded { .. } => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -128,7 +128,8 @@ impl Walk {
         for effect in effects {
             match effect {
                 Effect::Log(own_log::Effect::Replay) => {}
-                Effect::Log(own_log::Effect::Append { append, batch }) => {
+                Effect::Log(own_log::Effect::Append { append, batch })
+                | Effect::AppendTransactional { append, batch, .. } => {
                     self.in_flight.push((append, batch));
                 }
                 Effect::Reply { request, outcome } => self.on_reply(request, outcome),

@@ -75,7 +75,8 @@ impl Walk {
         for effect in effects {
             match effect {
                 Effect::Log(own_log::Effect::Replay) => {}
-                Effect::Log(own_log::Effect::Append { append, batch }) => {
+                Effect::Log(own_log::Effect::Append { append, batch })
+                | Effect::AppendTransactional { append, batch, .. } => {
                     self.in_flight.push((append, batch))
                 }
                 Effect::Reply { request, outcome } => self.on_reply(request, outcome),
@@ -194,6 +195,7 @@ impl Walk {
                     group,
                     member: None,
                     partitions: None,
+                    require_stable: false,
                 })
             }
             67..69 => Input::Delete { group: self.group(), request: self.request() },
@@ -292,8 +294,13 @@ impl Walk {
             let (mut groups, mut effects) = (self.groups.clone(), Vec::new());
             let describe = Input::Describe { request, group: group.to_owned() };
             groups.step(self.now(), describe, &mut effects);
-            let fetch =
-                FetchOffsets { request, group: group.to_owned(), member: None, partitions: None };
+            let fetch = FetchOffsets {
+                request,
+                group: group.to_owned(),
+                member: None,
+                partitions: None,
+                require_stable: false,
+            };
             groups.step(self.now(), Input::FetchOffsets(fetch), &mut effects);
             let (mut stable, mut offsets) = (None, BTreeMap::new());
             for effect in effects {
@@ -305,7 +312,7 @@ impl Walk {
                     }
                     Effect::Reply { outcome: Outcome::OffsetsFetched { partitions }, .. } => {
                         for (partition, committed) in partitions {
-                            offsets.insert(partition, committed.unwrap().offset);
+                            offsets.insert(partition, committed.unwrap().unwrap().offset);
                         }
                     }
                     _ => {}

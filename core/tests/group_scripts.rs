@@ -10,7 +10,8 @@
 //!   [owned=-|T-P,...]                       what it says it still has: so it may migrate
 //! sync G C [gen=N] [C=text|C=@T-P,... ...]  the leader's assignments; @: as consumers write them
 //! heartbeat G C [gen=N] [member=C#2] | leave G C ...
-//! commit G C|- [gen=N] [meta=text] T-P=O ... | fetch G [T-P ...]
+//! commit G C|- [gen=N] [meta=text] [in=PID@EPOCH] [guard=N] T-P=O ...
+//! fetch G [T-P ...] [stable=yes]            marker commit|abort PID@EPOCH [unread]
 //! describe G | survey [G] | list [state ...] | delete G | delete-offsets G T-P ...
 //! topics-deleted T ...
 //! topics [all] T=N ...                      what there is of topics; N=0: gone
@@ -26,6 +27,8 @@ mod consumers;
 mod coordinator;
 #[path = "group_scripts/embedded.rs"]
 mod embedded;
+#[path = "group_scripts/transactions.rs"]
+mod transactions;
 
 use std::fmt::Write as _;
 use std::fs;

@@ -53,7 +53,8 @@ impl Stage {
                     Effect::Reply { request, outcome } => {
                         self.outcomes.insert(request.0, outcome);
                     }
-                    Effect::Log(own_log::Effect::Append { append, .. }) => {
+                    Effect::Log(own_log::Effect::Append { append, .. })
+                    | Effect::AppendTransactional { append, .. } => {
                         inputs.insert(0, Input::Log(own_log::Input::Appended { append }));
                     }
                     Effect::Log(own_log::Effect::Replay) => {}

@@ -26,7 +26,7 @@ impl Disk {
         match &write.op {
             LogOp::Append { batch, .. } => {
                 let bytes = 48 + batch.len() as u64;
-                self.log.apply(batch.header(), bytes).expect("in order");
+                self.log.apply(batch, bytes).expect("in order");
                 self.batches.push(batch.clone());
             }
             LogOp::Roll { base, .. } => self.log.roll(*base).expect("in order"),

@@ -428,5 +428,5 @@ impl Walk {
 }
 
 fn produce(request: RequestId, batch: Batch, acks: Acks, until: Instant) -> Produce {
-    Produce { request, batch, levels: Levels::DEFAULT, acks, until }
+    Produce { request, batch, levels: Levels::DEFAULT, acks, until, guard: None }
 }

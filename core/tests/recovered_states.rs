@@ -23,7 +23,7 @@ fn batch(offset: i64) -> quorate_core::batch::Batch {
 #[test]
 fn an_emptied_active_segment_leaves_the_size_with_the_roll() {
     let mut recovered = Recovered::default();
-    recovered.apply(batch(0).header(), 1000).expect("the first batch");
+    recovered.apply(&batch(0), 1000).expect("the first batch");
     recovered.delete_before(Offset(1));
     assert_eq!(
         (recovered.log_start, recovered.end, recovered.bytes()),
@@ -46,6 +46,7 @@ fn an_emptied_active_segment_leaves_the_size_with_the_roll() {
         levels: Levels::default(),
         acks: Acks::All,
         until: Instant::from_micros(1),
+        guard: None,
     };
     let mut effects = Vec::new();
     replica.step(now, Input::Produce(produce), &mut effects);
@@ -60,7 +61,7 @@ fn an_emptied_active_segment_leaves_the_size_with_the_roll() {
 #[test]
 fn the_epoch_at_the_start_is_the_records_not_the_leaders() {
     let mut recovered = Recovered::default();
-    recovered.apply(batch(0).header(), 100).expect("the first batch");
+    recovered.apply(&batch(0), 100).expect("the first batch");
     let node = NodeId(1);
     let assignment = Assignment {
         leader_epoch: LeaderEpoch(4),

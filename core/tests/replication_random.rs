@@ -240,7 +240,7 @@ impl Walk {
         let until = self.cluster.now.monotonic + Duration::from_millis(500 + self.rng.below(3000));
         let name = Some(name);
         self.cluster.asked.insert(request, Asked { node, acks, name, sequence });
-        let produce = Produce { request, batch, levels: Levels::DEFAULT, acks, until };
+        let produce = Produce { request, batch, levels: Levels::DEFAULT, acks, until, guard: None };
         self.cluster.step(node, Input::Produce(produce));
     }
 

@@ -396,7 +396,13 @@ impl Walk {
         for (group, (answered, asked)) in self.offsets.clone() {
             self.next_request += 1;
             let request = RequestId(self.next_request);
-            let fetch = group::FetchOffsets { request, group, member: None, partitions: None };
+            let fetch = group::FetchOffsets {
+                request,
+                group,
+                member: None,
+                partitions: None,
+                require_stable: false,
+            };
             let mut effects = Vec::new();
             let input = group::Input::FetchOffsets(fetch);
             self.shard.step(self.now, Input::Group { coordinator: 0, input }, &mut effects);
@@ -406,7 +412,7 @@ impl Walk {
             let group::Outcome::OffsetsFetched { partitions } = outcome else {
                 panic!("{outcome:?}");
             };
-            let found = partitions.first().and_then(|(_, offset)| offset.clone());
+            let found = partitions.first().and_then(|(_, offset)| offset.clone().unwrap());
             let found = found.map_or(0, |committed| committed.offset.0);
             assert!((answered..=asked).contains(&found), "{found} of {answered}..={asked}");
         }

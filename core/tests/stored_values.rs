@@ -4,18 +4,19 @@
 use std::fmt::Write as _;
 
 use bytes::Bytes;
+use quorate_core::batch::control::{Ending, Marker};
 use quorate_core::batch::{Batch, BatchBuilder, Codec};
 use quorate_core::codec::CodecError;
 use quorate_core::id::{
-    DirectoryId, LeaderEpoch, NodeEpoch, NodeId, Offset, PartitionEpoch, ProducerEpoch, ProducerId,
-    TopicId,
+    CoordinatorEpoch, DirectoryId, LeaderEpoch, NodeEpoch, NodeId, Offset, PartitionEpoch,
+    ProducerEpoch, ProducerId, TopicId,
 };
 use quorate_core::metadata::{
     Address, ConfigResource, Duty, FeatureRange, Image, Placement, Record, Registration, Roles,
     Wish, payload,
 };
 use quorate_core::partition::Recovered;
-use quorate_core::partition::interface::Limits;
+use quorate_core::partition::interface::{Aborted, Limits};
 use quorate_core::segment::checkpoint::EnvelopeError;
 use quorate_core::time::Timestamp;
 
@@ -256,7 +257,7 @@ fn state() -> Recovered {
     for base in 0..3 {
         let sequence = i32::try_from(base).expect("small");
         let batch = batch(7, sequence, base);
-        state.apply(batch.header(), 100).expect("in order");
+        state.apply(&batch, 100).expect("in order");
     }
     state.roll(Offset(3)).expect("in order");
     state.delete_before(Offset(1));
@@ -268,13 +269,61 @@ fn a_snapshot_has_the_bytes_it_always_had() {
     let snapshot = state().to_snapshot();
     assert_eq!(
         hex(&snapshot),
-        "515245430001000000000029f21b4543010206fbd407010200fb2c01fbd40706\
-             0001010802010e040300000000000202020200040404040001"
+        "51524543000200000000002d0379cb6d020206fbd407010200fb2c01fbd40706\
+             0001010802010e04030000000000020202020004040404000100010000"
     );
     assert_eq!(Recovered::from_snapshot(&snapshot), Ok(state()));
     let empty = Recovered::default().to_snapshot();
-    assert_eq!(hex(&empty), "515245430001000000000008d2142f300100000101000000");
+    assert_eq!(hex(&empty), "51524543000200000000000a5cb5023302000001010000000000");
     assert_eq!(Recovered::from_snapshot(&empty), Ok(Recovered::default()));
+}
+
+#[test]
+fn a_snapshot_of_a_build_without_transactions_is_read() {
+    let first = "515245430001000000000029f21b4543010206fbd407010200fb2c01fbd40706\
+                 0001010802010e040300000000000202020200040404040001";
+    assert_eq!(Recovered::from_snapshot(&Bytes::from(unhex(first))), Ok(state()));
+    let empty = "515245430001000000000008d2142f300100000101000000";
+    assert_eq!(Recovered::from_snapshot(&Bytes::from(unhex(empty))), Ok(Recovered::default()));
+}
+
+/// A producer with a transaction open, another with one aborted.
+fn with_transactions() -> Recovered {
+    let mut state = state();
+    let written = |producer, base: i32| {
+        let (id, epoch) = (ProducerId(producer), ProducerEpoch(2));
+        let mut builder = BatchBuilder::new(Codec::None).producer(id, epoch, 0).transactional();
+        builder.append(Timestamp(2000 + i64::from(base)), None, Some(b"value"), []);
+        builder.build()
+    };
+    let marker = Marker { ending: Ending::Aborted, coordinator_epoch: CoordinatorEpoch(9) };
+    let marker = marker.batch(ProducerId(8), ProducerEpoch(3), Timestamp(2005));
+    for (base, mut batch) in (3..).zip([written(8, 3), written(9, 4), marker]) {
+        batch.stamp(Offset(base), LeaderEpoch(4));
+        state.apply(&batch, 100).expect("in order");
+    }
+    state
+}
+
+#[test]
+fn a_snapshot_has_the_transactions() {
+    let state = with_transactions();
+    let aborted = Aborted { producer: ProducerId(8), first: Offset(3), last: Offset(5) };
+    assert_eq!(state.aborted.ranges(), [aborted]);
+    assert_eq!(state.open.iter().collect::<Vec<_>>(), [(Offset(4), ProducerId(9))]);
+    let snapshot = state.to_snapshot();
+    assert_eq!(
+        hex(&snapshot),
+        "51524543000200000000004889140efd02020cfbaa0f010200fb2c01fbd40706\
+             fb2c01fbaa0f010802030e040300000000000202020200040404040001000110\
+             060012010a0112040100000808000100010108120110060a"
+    );
+    assert_eq!(Recovered::from_snapshot(&snapshot), Ok(state));
+    // One is open whose producer is not known.
+    let mut impossible = with_transactions();
+    impossible.open.begin(ProducerId(77), Offset(1));
+    let read = Recovered::from_snapshot(&impossible.to_snapshot());
+    assert_eq!(read, Err(EnvelopeError::Body));
 }
 
 #[test]
@@ -305,7 +354,7 @@ fn the_largest_snapshot_can_be_read() {
     for base in 0..producers * 5 {
         let sequence = i32::try_from(base / producers).expect("small") + 0x4000_0000;
         let batch = batch((1 << 40) + base % producers, sequence, (1 << 40) + base);
-        state.apply(batch.header(), 100).expect("in order");
+        state.apply(&batch, 100).expect("in order");
     }
     let snapshot = state.to_snapshot();
     assert_eq!(Recovered::from_snapshot(&snapshot), Ok(state));
@@ -315,7 +364,7 @@ fn the_largest_snapshot_can_be_read() {
 fn batches_behind_the_end_are_refused() {
     let mut state = state();
     let old = batch(7, 9, 2);
-    let behind = state.apply(old.header(), 100).expect_err("it is behind");
+    let behind = state.apply(&old, 100).expect_err("it is behind");
     assert_eq!((behind.end, behind.found), (Offset(3), Offset(2)));
     assert!(state.roll(Offset(2)).is_err());
     assert!(state.roll(Offset(3)).is_err(), "there is a segment already");

@@ -9,7 +9,8 @@ use super::desk::{Desk, Then};
 use super::interface::{GroupLimits, Joined, Outcome, Refusal, TopicPartition};
 use super::member::{Member, Waits};
 use super::record::{Entry, StoredGroup, StoredOffset};
-use crate::id::RequestId;
+use super::transactional::InTransaction;
+use crate::id::{ProducerId, RequestId};
 use crate::reached;
 use crate::time::{Instant, Timestamp};
 
@@ -31,6 +32,8 @@ pub(super) struct Group {
     /// Ids that were handed out and whose owners have not joined yet; until when. KIP-394.
     pub(super) reserved: BTreeMap<String, Instant>,
     pub(super) offsets: BTreeMap<TopicPartition, StoredOffset>,
+    /// What waits for the markers of transactions.
+    pub(super) in_transactions: BTreeMap<ProducerId, InTransaction>,
     /// When the group became what it is; the retention of an empty group's offsets counts from it.
     pub(super) since: Timestamp,
     /// Appends in flight.
@@ -84,6 +87,7 @@ impl Group {
             instances: BTreeMap::new(),
             reserved: BTreeMap::new(),
             offsets: BTreeMap::new(),
+            in_transactions: BTreeMap::new(),
             since,
             appends: 0,
             joins: 0,
@@ -97,6 +101,7 @@ impl Group {
     pub(super) fn restore(&mut self, stored: StoredGroup, now: Instant) {
         let mut fresh = Self::new(&self.name, stored.since);
         fresh.offsets = std::mem::take(&mut self.offsets);
+        fresh.in_transactions = std::mem::take(&mut self.in_transactions);
         fresh.generation = stored.generation;
         fresh.protocol_type = stored.protocol_type;
         fresh.leader = stored.leader;
@@ -145,6 +150,7 @@ impl Group {
             && self.members.is_empty()
             && self.reserved.is_empty()
             && self.offsets.is_empty()
+            && self.in_transactions.is_empty()
             && self.appends == 0
     }
 

@@ -1,13 +1,55 @@
 //! What a coordinator tells of its groups.
 
+use std::fmt::Write as _;
+
 use super::classic::{Group, Phase};
 use super::interface::{
     Described, Effect, FetchOffsets, Listed, Outcome, Refusal, Surveyed, SurveyedOffset,
+    TopicPartition,
 };
 use super::{Groups, refuse};
 use crate::id::RequestId;
 
 impl Groups {
+    /// One line a group: what it is, who is in it, and how far it has come.
+    pub fn status(&self) -> String {
+        let mut out = String::new();
+        for group in self.groups.values() {
+            match &group.consumer {
+                Some(consumer) => {
+                    let _ = write!(out, "{} {}", group.name, consumer.status(&self.topics));
+                }
+                None => {
+                    let (phase, generation) = (group.phase.name(), group.generation);
+                    let _ = write!(out, "{} {phase} gen={generation}", group.name);
+                }
+            }
+            if let (Some(protocol), Some(leader)) = (&group.protocol, &group.leader) {
+                let _ = write!(out, " {protocol} leader={leader}");
+            }
+            for member in group.members.values() {
+                let _ = write!(out, " [{}", member.id);
+                if let Some(instance) = &member.instance {
+                    let _ = write!(out, " instance={instance}");
+                }
+                let assignment = String::from_utf8_lossy(&member.assignment);
+                let _ = write!(out, " {:?} {assignment:?}]", member.waits);
+            }
+            for (partition, stored) in &group.offsets {
+                let (topic, offset) = (&partition.topic, stored.committed.offset);
+                let _ = write!(out, " {topic}-{}={offset}", partition.partition);
+            }
+            for (producer, waiting) in &group.in_transactions {
+                for (TopicPartition { topic, partition }, it) in waiting {
+                    let offset = it.stored.committed.offset;
+                    let _ = write!(out, " ({topic}-{partition}={offset} by p{producer})");
+                }
+            }
+            out.push('\n');
+        }
+        out
+    }
+
     pub(super) fn on_fetch(&mut self, fetch: FetchOffsets, effects: &mut Vec<Effect>) {
         if let Err(refusal) = self.admit(&fetch.group, true) {
             return refuse(effects, fetch.request, refusal);
@@ -20,10 +62,10 @@ impl Groups {
             return refuse(effects, fetch.request, refusal);
         }
         let partitions = match group {
-            Some(group) => group.fetch(fetch.partitions),
+            Some(group) => group.fetch(fetch.partitions, fetch.require_stable),
             None => {
                 let wanted = fetch.partitions.unwrap_or_default();
-                wanted.into_iter().map(|partition| (partition, None)).collect()
+                wanted.into_iter().map(|partition| (partition, Ok(None))).collect()
             }
         };
         let outcome = Outcome::OffsetsFetched { partitions };

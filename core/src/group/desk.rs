@@ -1,12 +1,12 @@
 //! What a group may do while it handles an input: answer, write to the log, draw an id.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::interface::{Effect, GroupLimits, Outcome, Refusal};
 use super::record::Entry;
 use super::topics::Topics;
 use crate::batch::{BatchBuilder, Codec};
-use crate::id::RequestId;
+use crate::id::{ProducerEpoch, ProducerId, RequestId, VerificationGuard};
 use crate::mutant;
 use crate::own_log::{self, AppendId};
 use crate::time::Now;
@@ -24,7 +24,17 @@ pub(super) struct Pending {
     pub(super) group: String,
     /// What it makes true once it is committed.
     pub(super) entries: Vec<Entry>,
+    /// Whose transaction that waits for, if it was written in one.
+    pub(super) producer: Option<ProducerId>,
     pub(super) then: Then,
+}
+
+/// The transaction in which something is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Transaction {
+    pub(super) producer: ProducerId,
+    pub(super) epoch: ProducerEpoch,
+    pub(super) guard: Option<VerificationGuard>,
 }
 
 /// What its completion releases.
@@ -79,6 +89,12 @@ pub(super) struct DeskState {
     pub(super) waiting: BTreeMap<RequestId, Waiter>,
     /// Partitions with an offset, of all groups.
     pub(super) offsets: usize,
+    /// Offsets that wait for the marker of a transaction, of all groups.
+    pub(super) in_transactions: usize,
+    /// Which groups have some, by producer.
+    pub(super) transactions: BTreeMap<ProducerId, BTreeSet<String>>,
+    /// Counts them along the log.
+    pub(super) order: u64,
     /// State of the generator of member ids.
     pub(super) seed: u64,
 }
@@ -112,9 +128,38 @@ impl Desk<'_> {
         &mut self,
         group: &str,
         entries: Vec<Entry>,
+        then: Then,
+    ) -> Result<(), Refusal> {
+        self.append_in(group, entries, then, None)
+    }
+
+    /// As `append`, in a producer's transaction: what the entries say waits for its marker.
+    ///
+    /// # Errors
+    ///
+    /// As `append`.
+    pub(super) fn append_transactional(
+        &mut self,
+        group: &str,
+        entries: Vec<Entry>,
+        then: Then,
+        transaction: Transaction,
+    ) -> Result<(), Refusal> {
+        self.append_in(group, entries, then, Some(transaction))
+    }
+
+    fn append_in(
+        &mut self,
+        group: &str,
+        entries: Vec<Entry>,
         mut then: Then,
+        transaction: Option<Transaction>,
     ) -> Result<(), Refusal> {
         let mut builder = BatchBuilder::new(Codec::None);
+        if let Some(Transaction { producer, epoch, .. }) = transaction {
+            // Without sequence numbers, as Kafka's coordinator writes them.
+            builder = builder.producer(producer, epoch, -1).transactional();
+        }
         for entry in &entries {
             let value = entry.value();
             builder.append(self.now.wall, Some(&entry.key()), value.as_deref(), []);
@@ -132,10 +177,14 @@ impl Desk<'_> {
         if let Some((request, _)) = &then.reply {
             self.hold(*request, Waiter::Append(append));
         }
-        let pending = Pending { group: group.to_owned(), entries, then };
+        let producer = transaction.map(|transaction| transaction.producer);
+        let pending = Pending { group: group.to_owned(), entries, producer, then };
         self.state.pending.insert(append, pending);
-        let asked = own_log::Effect::Append { append, batch: builder.build() };
-        self.effects.push(Effect::Log(asked));
+        let batch = builder.build();
+        self.effects.push(match transaction {
+            None => Effect::Log(own_log::Effect::Append { append, batch }),
+            Some(Transaction { guard, .. }) => Effect::AppendTransactional { append, batch, guard },
+        });
         Ok(())
     }
 

@@ -6,8 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub use super::assignment::Assignment;
-use crate::id::{LeaderEpoch, Offset, RequestId, TopicId};
-use crate::own_log;
+use crate::batch::Batch;
+use crate::batch::control::Ending;
+use crate::id::{
+    LeaderEpoch, Offset, ProducerEpoch, ProducerId, RequestId, TopicId, VerificationGuard,
+};
+use crate::own_log::{self, AppendId};
 use crate::partition::retention::WallClock;
 use crate::time::Timestamp;
 
@@ -132,6 +136,13 @@ pub enum Input {
         members: Vec<Leaving>,
     },
     CommitOffsets(CommitOffsets),
+    /// TxnOffsetCommit: offsets that count once the producer's transaction is committed. KIP-98.
+    CommitTransactional(CommitTransactional),
+    /// A marker of the producer's transaction is committed in the offsets partition.
+    TransactionEnded {
+        producer: ProducerId,
+        ending: Ending,
+    },
     FetchOffsets(FetchOffsets),
     /// All groups, or those of the given states (`Empty`, `Stable`, ...) and types (`classic`,
     /// `consumer`) only; their case does not matter.
@@ -189,6 +200,7 @@ impl Input {
             Self::ConsumerHeartbeat(heartbeat) => Some(heartbeat.request),
             Self::Sync(sync) => Some(sync.request),
             Self::CommitOffsets(commit) => Some(commit.request),
+            Self::CommitTransactional(it) => Some(it.commit.request),
             Self::FetchOffsets(fetch) => Some(fetch.request),
             Self::Heartbeat { request, .. }
             | Self::Leave { request, .. }
@@ -199,6 +211,7 @@ impl Input {
             | Self::Delete { request, .. }
             | Self::DeleteOffsets { request, .. } => Some(*request),
             Self::Log(_)
+            | Self::TransactionEnded { .. }
             | Self::TopicsDeleted { .. }
             | Self::Topics(_)
             | Self::Cancelled { .. }
@@ -303,6 +316,18 @@ pub struct CommitOffsets {
     pub offsets: Vec<(TopicPartition, CommittedOffset)>,
 }
 
+/// TxnOffsetCommit. Its member is checked like that of an OffsetCommit where it says who it is; a
+/// client of version 2 or less does not, and is fenced by its producer epoch alone. KIP-447.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommitTransactional {
+    pub commit: CommitOffsets,
+    pub producer: ProducerId,
+    pub epoch: ProducerEpoch,
+    /// What the offsets partition gave for it (`partition::interface::Verify`), once the
+    /// coordinator has agreed.
+    pub guard: Option<VerificationGuard>,
+}
+
 /// How far a group has come in one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommittedOffset {
@@ -322,12 +347,16 @@ pub struct FetchOffsets {
     pub member: Option<(String, i32)>,
     /// `None`: all that the group has.
     pub partitions: Option<Vec<TopicPartition>>,
+    /// A partition with an offset whose transaction is open is refused. KIP-447.
+    pub require_stable: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The offsets partition is to be read, or to be written.
     Log(own_log::Effect),
+    /// As an `Append` to the log, in a transaction, with what the log's partition wants for that.
+    AppendTransactional { append: AppendId, batch: Batch, guard: Option<VerificationGuard> },
     /// The one answer to a request.
     Reply { request: RequestId, outcome: Outcome },
 }
@@ -352,7 +381,7 @@ pub enum Outcome {
     },
     /// In the order of the request; `None` where the group has no offset.
     OffsetsFetched {
-        partitions: Vec<(TopicPartition, Option<CommittedOffset>)>,
+        partitions: Vec<(TopicPartition, Result<Option<CommittedOffset>, Refusal>)>,
     },
     Listed {
         groups: Vec<Listed>,
@@ -507,6 +536,8 @@ pub enum Refusal {
     InvalidSessionTimeout,
     /// `GROUP_MAX_SIZE_REACHED`: of members, of groups, of what they subscribe to, or of offsets.
     Full,
+    /// `UNSTABLE_OFFSET_COMMIT`: a transaction that writes this offset is open.
+    Unstable,
     /// `OFFSET_METADATA_TOO_LARGE`.
     OffsetMetadataTooLarge,
     /// `INVALID_COMMIT_OFFSET_SIZE`: more than one append may hold.

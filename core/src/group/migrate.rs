@@ -143,6 +143,7 @@ impl Group {
         consumer.refuse_joins(desk);
         classic.appends = self.appends + 1;
         classic.offsets = std::mem::take(&mut self.offsets);
+        classic.in_transactions = std::mem::take(&mut self.in_transactions);
         classic.phase = Phase::Stable;
         *self = classic;
         self.prepare_rebalance(desk);

@@ -1,6 +1,8 @@
 //! How far a group has come: its offsets are committed, fetched, deleted, and forgotten in time.
 //! Kafka's `OffsetMetadataManager`.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::classic::{Group, Phase};
 use super::desk::{Desk, TEXT_BYTES_MAX, Then};
 use super::interface::{
@@ -16,11 +18,23 @@ impl Group {
         if let Err(refusal) = self.check_commit(&commit.member, desk) {
             return desk.refuse(commit.request, refusal);
         }
+        let (entries, outcome) = self.offset_entries(commit.offsets, desk);
+        self.write(commit.request, entries, outcome, desk);
+    }
+
+    /// The records of those offsets that may be committed, and what is to be said of all.
+    pub(super) fn offset_entries(
+        &self,
+        offsets: Vec<(TopicPartition, CommittedOffset)>,
+        desk: &Desk<'_>,
+    ) -> (Vec<Entry>, Outcome) {
         let at = desk.now.wall;
         let mut entries = Vec::new();
         let mut results = Vec::new();
-        let (mut known, mut known_all) = (self.offsets.len(), desk.state.offsets);
-        for (partition, committed) in commit.offsets {
+        let waiting = self.in_transactions.values().map(BTreeMap::len).sum::<usize>();
+        let mut known = self.offsets.len() + waiting;
+        let mut known_all = desk.state.offsets + desk.state.in_transactions;
+        for (partition, committed) in offsets {
             let is_new = !self.offsets.contains_key(&partition);
             let metadata_bytes_max = desk.limits.offset_metadata_bytes_max.min(TEXT_BYTES_MAX);
             let refusal = if committed.metadata.len() > metadata_bytes_max {
@@ -40,8 +54,7 @@ impl Group {
             };
             results.push((partition, refusal));
         }
-        let outcome = Outcome::OffsetsCommitted { partitions: results };
-        self.write(commit.request, entries, outcome, desk);
+        (entries, Outcome::OffsetsCommitted { partitions: results })
     }
 
     /// Whether a member of a consumer group may fetch offsets with this epoch.
@@ -52,7 +65,11 @@ impl Group {
         }
     }
 
-    fn check_commit(&mut self, claim: &MemberClaim, desk: &Desk<'_>) -> Result<(), Refusal> {
+    pub(super) fn check_commit(
+        &mut self,
+        claim: &MemberClaim,
+        desk: &Desk<'_>,
+    ) -> Result<(), Refusal> {
         if !desk.has_room() {
             return Err(Refusal::NotAvailable);
         }
@@ -104,25 +121,27 @@ impl Group {
         Entry::Offset { group: self.name.clone(), partition, value }
     }
 
-    /// In the order asked for; all that there are if nothing is.
+    /// In the order asked for; all that there are if nothing is. With `require_stable`, an offset
+    /// for which a transaction is open is refused.
     pub(super) fn fetch(
         &self,
         partitions: Option<Vec<TopicPartition>>,
-    ) -> Vec<(TopicPartition, Option<CommittedOffset>)> {
-        match partitions {
-            Some(partitions) => partitions
-                .into_iter()
-                .map(|partition| {
-                    let stored = self.offsets.get(&partition);
-                    (partition, stored.map(|stored| stored.committed.clone()))
-                })
-                .collect(),
-            None => self
-                .offsets
-                .iter()
-                .map(|(partition, stored)| (partition.clone(), Some(stored.committed.clone())))
-                .collect(),
-        }
+        require_stable: bool,
+    ) -> Vec<(TopicPartition, Result<Option<CommittedOffset>, Refusal>)> {
+        let partitions = partitions.unwrap_or_else(|| {
+            let unstable = self.unstable().filter(|_| require_stable);
+            let all = self.offsets.keys().chain(unstable).cloned();
+            all.collect::<BTreeSet<_>>().into_iter().collect()
+        });
+        let one = |partition: TopicPartition| {
+            let found = if require_stable && self.is_unstable(&partition) {
+                Err(Refusal::Unstable)
+            } else {
+                Ok(self.offsets.get(&partition).map(|stored| stored.committed.clone()))
+            };
+            (partition, found)
+        };
+        partitions.into_iter().map(one).collect()
     }
 
     /// Forgets the group and its offsets, for a request.
@@ -133,7 +152,7 @@ impl Group {
         if self.consumer.as_ref().is_some_and(|consumer| consumer.keeping.is_busy()) {
             return desk.refuse(request, Refusal::NotAvailable);
         }
-        let mut entries = self.forget(|_, _| true);
+        let mut entries = self.forget(|_| true);
         entries.extend(self.forget_group());
         self.write(request, entries, Outcome::Deleted, desk);
     }
@@ -151,7 +170,8 @@ impl Group {
         let mut results = Vec::new();
         for partition in partitions {
             let subscribed = self.is_subscribed(&partition.topic);
-            if !subscribed && self.offsets.contains_key(&partition) {
+            let is_known = self.offsets.contains_key(&partition) || self.is_unstable(&partition);
+            if !subscribed && is_known {
                 entries.push(self.offset_entry(partition.clone(), None));
             }
             results.push((partition, subscribed.then_some(Refusal::Subscribed)));
@@ -178,7 +198,7 @@ impl Group {
         if mutant!("offsets-outlive-topic") {
             return;
         }
-        let entries = self.forget(|partition, _| topics.contains(&partition.topic));
+        let entries = self.forget(|partition| topics.contains(&partition.topic));
         self.append_forgotten(entries, desk);
     }
 
@@ -195,9 +215,11 @@ impl Group {
         let horizon = Timestamp(today.0.saturating_sub(kept));
         let simple = self.protocol_type.is_empty() && self.consumer.is_none();
         let left = if simple { Timestamp::NONE } else { self.since };
-        let mut entries = self.forget(|_, stored| stored.at.max(left) <= horizon);
+        // zoo F17's kin: what a transaction is about to replace is in use.
+        let mut entries = self.forget_stable(|stored| stored.at.max(left) <= horizon);
         let is_known = self.generation > 0 || self.consumer.is_some();
-        if entries.len() == self.offsets.len() && is_known {
+        let is_idle = self.in_transactions.is_empty();
+        if entries.len() == self.offsets.len() && is_known && is_idle {
             entries.extend(self.forget_group());
         }
         self.append_forgotten(entries, desk);
@@ -214,16 +236,34 @@ impl Group {
         }
     }
 
-    fn forget(&self, which: impl Fn(&TopicPartition, &StoredOffset) -> bool) -> Vec<Entry> {
-        self.offsets
-            .iter()
-            .filter(|(partition, stored)| which(partition, stored))
-            .map(|(partition, _)| self.offset_entry(partition.clone(), None))
-            .collect()
+    /// The records that forget offsets, those that wait for a marker as well.
+    fn forget(&self, which: impl Fn(&TopicPartition) -> bool) -> Vec<Entry> {
+        let all = self.offsets.keys().chain(self.unstable()).filter(|partition| which(partition));
+        let all = all.collect::<BTreeSet<_>>();
+        all.into_iter().map(|partition| self.offset_entry(partition.clone(), None)).collect()
+    }
+
+    /// The same of those that no transaction is about to replace.
+    fn forget_stable(&self, which: impl Fn(&StoredOffset) -> bool) -> Vec<Entry> {
+        let old = |(partition, stored): &(&TopicPartition, &StoredOffset)| {
+            which(stored) && !self.is_unstable(partition)
+        };
+        let old = self.offsets.iter().filter(old);
+        old.map(|(partition, _)| self.offset_entry(partition.clone(), None)).collect()
     }
 
     /// Takes over what a committed record says of this group's offsets.
     pub(super) fn fold_offset(
+        &mut self,
+        partition: TopicPartition,
+        value: Option<StoredOffset>,
+        desk: &mut Desk<'_>,
+    ) {
+        self.overtake(&partition, u64::MAX, desk);
+        self.set_offset(partition, value, desk);
+    }
+
+    pub(super) fn set_offset(
         &mut self,
         partition: TopicPartition,
         value: Option<StoredOffset>,

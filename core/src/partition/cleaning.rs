@@ -208,9 +208,11 @@ impl Replica {
             Ok(cleaned) if is_wanted && cleaned.until > self.log.log_start => {
                 reached!("pass-comes-about");
                 self.cleaning.failures = 0;
+                let left = self.log.aborted.take_below(cleaned.to);
                 self.log.replace(&cleaned);
                 self.log_bytes = self.log.bytes();
-                self.write(LogOp::Replace(cleaned), None, effects);
+                let write = self.write(LogOp::Replace(cleaned), None, effects);
+                self.leave_aborted(write, left);
                 self.plan_cleaning(now, Duration::ZERO);
             }
             Ok(cleaned) => {

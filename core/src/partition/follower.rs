@@ -261,6 +261,9 @@ impl Replica {
         self.active_since = now.monotonic;
         self.durable_end = self.log.end;
         self.durable_start = self.log.log_start;
+        self.undecided.cut(self.log.end);
+        self.leaving.clear();
+        self.removals += 1;
         if self.high_watermark > self.log.end {
             // Only a human's unclean election makes a leader of one that lacks what is committed.
             reached!("committed-records-were-cut");

@@ -1,21 +1,26 @@
 //! What a partition's replica is told, and what it asks for: the closed lists of its inputs,
 //! effects and outcomes.
 
+mod limits;
+mod transactions;
+
 use std::time::Duration;
 
 use bytes::Bytes;
 
+pub use self::limits::{Limits, ReplicationLimits};
+pub use self::transactions::{EPOCH_A_TRANSACTION, EndTransaction, Ending, ProducerStatus, Verify};
+pub use super::aborted::Aborted;
 pub use super::message::{
     Confirm, Confirmed, Follow, InSyncChange, Lead, Message, ProposalProblem, Replicate, Replicated,
 };
 pub use super::racks::Racks;
 use super::recovered::Recovered;
-use super::retention::WallClock;
 use crate::batch::{Batch, Levels};
 use crate::compaction::Rules;
 use crate::id::{
-    LeaderEpoch, NodeEpoch, NodeId, Offset, PartitionEpoch, ProducerEpoch, ProducerId, RequestId,
-    WriteId,
+    CoordinatorEpoch, LeaderEpoch, NodeEpoch, NodeId, Offset, PartitionEpoch, ProducerEpoch,
+    ProducerId, RequestId, VerificationGuard, WriteId,
 };
 use crate::segment::cleaned::Cleaned;
 use crate::time::{Instant, Timestamp};
@@ -99,114 +104,6 @@ impl Default for PartitionConfig {
     }
 }
 
-/// Bounds and habits of a replica; see `Limits::check`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Idempotent producers remembered; each takes some 150 bytes.
-    pub producers_max: usize,
-    /// `producer.id.expiration.ms`: a producer silent for so long is forgotten. At least
-    /// `producer_expiration_short`.
-    pub producer_expiration: Duration,
-    /// The same once `producers_max` are known; longer than any client retries one batch
-    /// (`delivery.timeout.ms`, two minutes by default).
-    pub producer_expiration_short: Duration,
-    /// How often to look for producers to forget.
-    pub producer_check_interval: Duration,
-    /// `log.retention.check.interval.ms`: how often at most to look for old segments.
-    pub retention_check_interval: Duration,
-    /// `log.cleaner.backoff.ms`: how often at most to look whether compaction is due.
-    pub compaction_check_interval: Duration,
-    /// Readers and producers that wait for an answer.
-    pub waiting_max: usize,
-    /// Bytes of frames after which the state is written down again (`LogOp::Checkpoint`), or eight
-    /// times the state's own bytes, if that is more: a start reads so much of a log at most below
-    /// what was synced.
-    pub snapshot_bytes_min: u64,
-    /// A wall clock that moves so much more or less than the monotonic one has jumped.
-    pub clock_jump_min: Duration,
-    /// What is known of the wall clock at the start of the node's life.
-    pub wall_clock: WallClock,
-    pub replication: ReplicationLimits,
-}
-
-/// Bounds and habits between the replicas of a partition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplicationLimits {
-    /// How long a follower waits for its leader's answer before it asks again; up to 16 times as
-    /// long while none comes.
-    pub follow_retry: Duration,
-    /// `replica.lag.time.max.ms`: who has not had all of the leader's log for so long leaves the
-    /// in-sync set.
-    pub lag_time_max: Duration,
-    /// Bytes on their way to one follower, not yet written there; one message at least.
-    pub window_bytes: usize,
-    /// Bytes of batches in one message; one batch at least.
-    pub message_bytes_max: usize,
-    /// Bytes of written batches that are kept in memory for followers that are a little behind.
-    pub tail_bytes_max: usize,
-    /// How long a leader waits for word of a follower that owes it some before it asks; up to 16
-    /// times as long while none comes.
-    pub ask_after: Duration,
-    /// How long a leader waits for a batch to carry the new high watermark before it sends it
-    /// alone.
-    pub watermark_delay: Duration,
-    /// How long a leader waits before it proposes a change of the in-sync set again; up to 16
-    /// times as long while it is refused.
-    pub proposal_retry: Duration,
-    /// Leader epochs told in one `Lead`.
-    pub epochs_max: usize,
-}
-
-impl Default for ReplicationLimits {
-    fn default() -> Self {
-        Self {
-            follow_retry: Duration::from_millis(250),
-            lag_time_max: Duration::from_secs(10),
-            window_bytes: 4 << 20,
-            message_bytes_max: 1 << 20,
-            tail_bytes_max: 1 << 20,
-            ask_after: Duration::from_millis(500),
-            watermark_delay: Duration::from_millis(3),
-            proposal_retry: Duration::from_millis(250),
-            epochs_max: 1000,
-        }
-    }
-}
-
-impl Limits {
-    /// Panics unless a replica can keep to these: intervals must not be zero, or a tick would be
-    /// wanted again at once.
-    pub fn check(&self) {
-        assert!(!self.retention_check_interval.is_zero(), "{self:?}");
-        assert!(!self.producer_check_interval.is_zero(), "{self:?}");
-        assert!(!self.compaction_check_interval.is_zero(), "{self:?}");
-        assert!(self.producer_expiration_short <= self.producer_expiration, "{self:?}");
-        assert!(self.producers_max > 0 && self.waiting_max > 0, "{self:?}");
-        let replication = &self.replication;
-        let waits = [replication.follow_retry, replication.ask_after, replication.proposal_retry];
-        assert!(waits.iter().all(|wait| !wait.is_zero()), "{self:?}");
-        assert!(!replication.watermark_delay.is_zero() && replication.epochs_max > 0, "{self:?}");
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            producers_max: 100_000,
-            producer_expiration: Duration::from_secs(24 * 3600),
-            producer_expiration_short: Duration::from_secs(15 * 60),
-            producer_check_interval: Duration::from_secs(600),
-            retention_check_interval: Duration::from_secs(300),
-            compaction_check_interval: Duration::from_secs(15),
-            waiting_max: 100_000,
-            snapshot_bytes_min: 1 << 20,
-            clock_jump_min: Duration::from_secs(60),
-            replication: ReplicationLimits::default(),
-            wall_clock: WallClock::default(),
-        }
-    }
-}
-
 /// `quorate.flush`: what an acknowledgement means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flush {
@@ -251,6 +148,21 @@ pub enum Input {
     Configured(PartitionConfig),
     /// A batch that `batch::validate` accepted, to be appended.
     Produce(Produce),
+    /// Whether a producer's coordinator is to be asked before its batch is appended.
+    Verify(Verify),
+    /// A transaction has ended: its marker goes into the log. Answered when that is committed.
+    EndTransaction(EndTransaction),
+    /// Which aborted transactions reach into `from` to below `to`? Asked after what stands there
+    /// was read, by who reads committed records only.
+    Aborted {
+        request: RequestId,
+        from: Offset,
+        to: Offset,
+    },
+    /// Which producers are known? KIP-664.
+    DescribeProducers {
+        request: RequestId,
+    },
     /// Answer once records beyond what the reader has seen are readable, or at `until`.
     Wait(Wait),
     /// Raise the log start: records below `before` are gone. `None` means the high watermark.
@@ -333,7 +245,11 @@ impl Input {
         match self {
             Self::Produce(produce) => Some(produce.request),
             Self::Wait(wait) => Some(wait.request),
-            Self::DeleteRecords { request, .. }
+            Self::Verify(verify) => Some(verify.request),
+            Self::EndTransaction(end) => Some(end.request),
+            Self::Aborted { request, .. }
+            | Self::DescribeProducers { request }
+            | Self::DeleteRecords { request, .. }
             | Self::EpochEnd { request, .. }
             | Self::Close { request } => Some(*request),
             Self::Assigned(_)
@@ -363,6 +279,9 @@ pub struct Produce {
     pub acks: Acks,
     /// When the producer stops waiting for replicas.
     pub until: Instant,
+    /// What `Verify` gave for it, once the coordinator has agreed. A transactional batch needs one
+    /// where no transaction of its producer is open.
+    pub guard: Option<VerificationGuard>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -400,6 +319,9 @@ pub enum Effect {
     /// Ask the controller to change the in-sync set. Answered by a newer `Assigned` or by
     /// `ProposalRefused`; proposed again if neither comes.
     Propose(InSyncChange),
+    /// The marker of a producer's transaction is committed: for the machine whose log this is.
+    /// Leaders say so, in the order of the log; after a new election perhaps again.
+    TransactionEnded { producer: ProducerId, ending: Ending },
 }
 
 /// One change of a log. Storage obeys; it decides nothing.
@@ -469,8 +391,14 @@ pub struct ReadView {
     /// The leader epoch of the record there; of an empty log, that of whoever would write it.
     pub start_epoch: LeaderEpoch,
     pub high_watermark: Offset,
-    /// Equal to the high watermark until transactions exist.
+    /// Below it, all transactions have ended, and that is committed: at most the high watermark.
     pub last_stable: Offset,
+    /// Behind the last aborted transaction of the log, whether that is committed or not: who reads
+    /// from there on need not ask for `Aborted`.
+    pub aborted_end: Offset,
+    /// Counts what has taken records out of the log otherwise than by raising its start, in this
+    /// life. If it has changed since, an answer to `Aborted` does not speak of what was read.
+    pub removals: u64,
     /// Where the next batch goes.
     pub end: Offset,
     /// Larger than every timestamp below it would be wrong to trust across deletion; it is the
@@ -499,6 +427,17 @@ pub enum Outcome {
     EpochEnd {
         end: Option<(LeaderEpoch, Offset)>,
     },
+    /// `None`: the producer's transaction is open here, its batch may be appended at once.
+    Verified(Option<VerificationGuard>),
+    /// The marker is committed.
+    TransactionEnded,
+    /// Ascending by first record. `view` is what readers may see now.
+    Aborted {
+        view: ReadView,
+        transactions: Vec<Aborted>,
+    },
+    /// Ascending by id.
+    Producers(Vec<ProducerStatus>),
     Closed,
     Refused(Refusal),
 }
@@ -512,6 +451,12 @@ pub enum Refusal {
     OutOfOrderSequence { producer: ProducerId, expected: i32, found: i32 },
     /// `INVALID_PRODUCER_EPOCH`: a newer incarnation has written.
     StaleProducerEpoch { producer: ProducerId, current: ProducerEpoch },
+    /// `INVALID_TXN_STATE`, or `TRANSACTION_ABORTABLE` where the client knows it: the producer has
+    /// no open transaction here and nobody has verified that it may begin one; or the batch is not
+    /// of the transaction that is open.
+    InvalidTransactionState { producer: ProducerId },
+    /// `TRANSACTION_COORDINATOR_FENCED`: a newer leadership of the coordinator has spoken.
+    CoordinatorFenced { producer: ProducerId, current: CoordinatorEpoch },
     /// `OFFSET_OUT_OF_RANGE`.
     OffsetOutOfRange { start: Offset, high_watermark: Offset },
     /// `REQUEST_TIMED_OUT`: appended or deleted, but not on every in-sync replica in time.

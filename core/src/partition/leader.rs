@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::interface::{Acks, Effect, LogOp, Outcome, Produce, Refusal, Wait};
+use super::interface::{Acks, Effect, Isolation, LogOp, Outcome, Produce, Refusal, Wait};
 use super::producers::{Appended, Verdict};
 use super::waiting::{Kind, Release, Waiter};
 use super::{Replica, State, reply};
@@ -31,7 +31,7 @@ impl Replica {
             reply(produce.request, Outcome::Refused(refusal), effects);
             return;
         }
-        match self.log.producers.judge(produce.batch.header()) {
+        match self.log.producers.judge(produce.batch.header(), &self.log.open) {
             Verdict::Refuse(refusal @ Refusal::OutOfOrderSequence { .. }) => {
                 self.refuse_once_confirmed(&produce, refusal, effects);
             }
@@ -48,11 +48,18 @@ impl Replica {
                 self.note_gap(now, produce.batch.header());
                 reply(produce.request, Outcome::Refused(Refusal::Busy), effects);
             }
-            Verdict::Append => self.append(now, produce, effects),
+            Verdict::Append => {
+                match self.check_transaction(now, produce.batch.header(), produce.guard) {
+                    Ok(()) => self.append(now, produce, effects),
+                    Err(refusal) => {
+                        reply(produce.request, Outcome::Refused(refusal), effects);
+                    }
+                }
+            }
         }
     }
 
-    fn admit(&self, acks: Acks) -> Result<(), Refusal> {
+    pub(super) fn admit(&self, acks: Acks) -> Result<(), Refusal> {
         if self.state == State::Halted {
             return Err(Refusal::Storage);
         }
@@ -105,7 +112,7 @@ impl Replica {
     }
 
     /// Whether the batch's producer, if it has one, is known or can be remembered.
-    fn knows_or_has_room(&mut self, now: Now, header: &Header) -> bool {
+    pub(super) fn knows_or_has_room(&mut self, now: Now, header: &Header) -> bool {
         let id = header.producer_id();
         if !id.is_some() || self.log.producers.producer(id).is_some() {
             return true;
@@ -137,16 +144,7 @@ impl Replica {
     }
 
     fn append(&mut self, now: Now, mut produce: Produce, effects: &mut Vec<Effect>) {
-        let mut append_time = None;
-        if self.config.log_append_time {
-            let fallen = mutant!("append-time-falls");
-            let time = if fallen { now.wall } else { now.wall.max(self.log.append_time) };
-            if now.wall < self.log.append_time {
-                reached!("append-time-held");
-            }
-            produce.batch.set_log_append_time(time);
-            append_time = Some(time);
-        }
+        let append_time = self.stamp_time(now, &mut produce.batch);
         self.refused.forget(produce.batch.header().producer_id());
         let base = self.log.end;
         produce.batch.stamp(base, self.leader_epoch());
@@ -162,6 +160,20 @@ impl Replica {
             return;
         }
         self.answer_when_stored(&produce, end, kind, effects);
+    }
+
+    /// Gives the batch the log's own time, where that is what counts.
+    pub(super) fn stamp_time(&self, now: Now, batch: &mut Batch) -> Option<Timestamp> {
+        if !self.config.log_append_time {
+            return None;
+        }
+        let fallen = mutant!("append-time-falls");
+        let time = if fallen { now.wall } else { now.wall.max(self.log.append_time) };
+        if now.wall < self.log.append_time {
+            reached!("append-time-held");
+        }
+        batch.set_log_append_time(time);
+        Some(time)
     }
 
     /// Puts a batch that has its place at the end of the log.
@@ -181,8 +193,9 @@ impl Replica {
         }
         // A date from a clock that has jumped would let the producer expire when it is set back.
         let seen = if self.wall_clock.is_trusted() { now.wall } else { Timestamp::NONE };
+        let marker = self.note_transaction(&batch);
         self.log
-            .append(batch.header(), frame_bytes, seen)
+            .append(batch.header(), marker, frame_bytes, seen)
             .expect("a batch is appended at the end of its log");
         self.log_bytes += frame_bytes;
         self.readable.append(self.log.end, batch.len() as u64);
@@ -264,6 +277,10 @@ impl Replica {
             reply(wait.request, Outcome::Refused(refusal), effects);
             return;
         }
+        if wait.isolation == Isolation::ReadCommitted {
+            self.wait_for_decision(now, &wait, effects);
+            return;
+        }
         let target = self
             .readable
             .total_below(wait.beyond)
@@ -277,6 +294,18 @@ impl Replica {
         }
         let kind = Kind::Read { beyond: wait.beyond };
         let release = Release::Bytes(target);
+        self.waiting.insert(wait.request, Waiter { release, until: wait.until, kind });
+    }
+
+    /// Who reads committed records only waits for the last stable offset, however many bytes that
+    /// brings: it moves by whole transactions.
+    fn wait_for_decision(&mut self, now: Now, wait: &Wait, effects: &mut Vec<Effect>) {
+        if wait.beyond < self.last_stable() || wait.until <= now.monotonic {
+            reply(wait.request, Outcome::Advanced, effects);
+            return;
+        }
+        let (release, kind) =
+            (Release::Decided(wait.beyond.plus(1)), Kind::Read { beyond: wait.beyond });
         self.waiting.insert(wait.request, Waiter { release, until: wait.until, kind });
     }
 
@@ -324,9 +353,11 @@ impl Replica {
             reached!("active-segment-deleted");
             self.roll(effects);
         }
+        let left = self.log.aborted.take_below(start);
         self.log.delete_before(start);
         self.log_bytes = self.log.bytes();
-        self.write(LogOp::DeleteBefore { offset: start }, None, effects);
+        let write = self.write(LogOp::DeleteBefore { offset: start }, None, effects);
+        self.leave_aborted(write, left);
     }
 
     pub(super) fn on_epoch_end(

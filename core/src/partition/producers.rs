@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::interface::Refusal;
+use super::interface::{EPOCH_A_TRANSACTION, EndTransaction, Refusal};
+use super::open_transactions::OpenTransactions;
+use crate::batch::control::Marker;
 use crate::batch::{Header, TimestampType, sequence_plus};
-use crate::id::{Offset, ProducerEpoch, ProducerId};
+use crate::id::{CoordinatorEpoch, Offset, ProducerEpoch, ProducerId};
 use crate::time::Timestamp;
 use crate::{mutant, reached};
 
@@ -25,8 +27,13 @@ pub struct Producers {
 #[derive(Clone, Debug, Eq, Serialize, Deserialize)]
 pub struct Producer {
     pub epoch: ProducerEpoch,
-    /// The newest batches of this epoch, oldest first; at least one, at most `BATCHES_MAX`.
+    /// The newest batches of this epoch, oldest first; at most `BATCHES_MAX`. None if only a marker
+    /// is of this epoch, or if its batches have no sequence numbers (offsets of a group).
     pub batches: Vec<Appended>,
+    /// Which leadership of its coordinator wrote the newest marker; `NONE` if there is none.
+    pub coordinator_epoch: CoordinatorEpoch,
+    /// Where the newest marker stands.
+    pub marker: Option<Offset>,
     /// When the leader last appended for it; `Timestamp::NONE` if only the log is known, which
     /// does not say. Not part of what two states must agree on.
     pub seen: Timestamp,
@@ -34,7 +41,8 @@ pub struct Producer {
 
 impl PartialEq for Producer {
     fn eq(&self, other: &Self) -> bool {
-        (self.epoch, &self.batches) == (other.epoch, &other.batches)
+        let of = |it: &Self| (it.epoch, it.coordinator_epoch, it.marker);
+        of(self) == of(other) && self.batches == other.batches
     }
 }
 
@@ -58,7 +66,27 @@ pub enum Verdict {
     Refuse(Refusal),
 }
 
+/// What is to become of a marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkerVerdict {
+    Append,
+    /// It stands there already, though perhaps not committed.
+    Duplicate(Offset),
+    Refuse(Refusal),
+}
+
 impl Producers {
+    /// Those of a log in which there was no transaction yet.
+    pub(super) fn idempotent(
+        known: impl Iterator<Item = (ProducerId, ProducerEpoch, Vec<Appended>, Timestamp)>,
+    ) -> Self {
+        let (coordinator_epoch, marker) = (CoordinatorEpoch::NONE, None);
+        let producer = |(id, epoch, batches, seen)| {
+            (id, Producer { epoch, batches, coordinator_epoch, marker, seen })
+        };
+        Self { known: known.map(producer).collect() }
+    }
+
     /// Ascending by id.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (ProducerId, &Producer)> {
         self.known.iter().map(|(&id, producer)| (id, producer))
@@ -76,8 +104,9 @@ impl Producers {
         self.known.get(&id)
     }
 
-    /// What is to become of a client's batch. Nothing changes.
-    pub fn judge(&self, header: &Header) -> Verdict {
+    /// What is to become of a client's batch, in a log with these transactions open. Nothing
+    /// changes. Whether a transaction may begin is not judged here.
+    pub fn judge(&self, header: &Header, open: &OpenTransactions) -> Verdict {
         let id = header.producer_id();
         let Some(producer) = self.known.get(&id).filter(|_| id.is_some()) else {
             // A producer that is not known may go on where it stands: retention or expiry may
@@ -89,6 +118,16 @@ impl Producers {
             reached!("stale-producer-epoch");
             let current = producer.epoch;
             return Verdict::Refuse(Refusal::StaleProducerEpoch { producer: id, current });
+        }
+        // Only a marker ends a transaction: neither another incarnation of its producer nor a batch
+        // beside it may join.
+        let is_other = epoch > producer.epoch || !header.is_transactional();
+        if is_other && open.of(id).is_some() {
+            reached!("batch-beside-a-transaction");
+            return Verdict::Refuse(Refusal::InvalidTransactionState { producer: id });
+        }
+        if header.base_sequence() < 0 {
+            return Verdict::Append;
         }
         let found = header.base_sequence();
         let expected = if epoch > producer.epoch { 0 } else { producer.next_sequence() };
@@ -110,23 +149,75 @@ impl Producers {
         Verdict::Refuse(Refusal::OutOfOrderSequence { producer: id, expected, found })
     }
 
+    /// What is to become of a marker, in a log with these transactions open. Nothing changes.
+    ///
+    /// Where each transaction has an epoch of its own, a marker has that of the next one: one that
+    /// comes late cannot end what it does not belong to (KAFKA-19999). Else it has that of its
+    /// transaction, and a late one cannot be told.
+    pub fn judge_marker(&self, end: &EndTransaction, open: &OpenTransactions) -> MarkerVerdict {
+        let id = end.producer;
+        let Some(producer) = self.known.get(&id) else { return MarkerVerdict::Append };
+        let (current, epoch) = (producer.epoch, producer.coordinator_epoch);
+        if end.coordinator_epoch < epoch {
+            reached!("marker-of-an-older-coordinator");
+            let refusal = Refusal::CoordinatorFenced { producer: id, current: epoch };
+            return MarkerVerdict::Refuse(refusal);
+        }
+        let is_open = open.of(id).is_some();
+        let by_epoch = end.transaction_version >= EPOCH_A_TRANSACTION
+            && !mutant!("late-marker-ends-next-transaction");
+        if end.epoch < current || (by_epoch && is_open && end.epoch == current) {
+            reached!("marker-of-an-older-epoch");
+            let refusal = Refusal::StaleProducerEpoch { producer: id, current };
+            return MarkerVerdict::Refuse(refusal);
+        }
+        let is_same = end.epoch == current && end.coordinator_epoch == epoch;
+        match producer.marker.filter(|_| is_same && !is_open) {
+            Some(marker) => {
+                reached!("marker-is-there-already");
+                MarkerVerdict::Duplicate(marker)
+            }
+            None => MarkerVerdict::Append,
+        }
+    }
+
     /// A batch was appended, by this leader at `seen` or, with `Timestamp::NONE`, by whoever wrote
-    /// the log. No judgement: what stands in the log stands.
-    pub fn note(&mut self, header: &Header, seen: Timestamp) {
+    /// the log; with the `marker` in it, if it is one. No judgement: what stands in the log stands.
+    pub fn note(&mut self, header: &Header, marker: Option<Marker>, seen: Timestamp) {
         let id = header.producer_id();
-        // A marker ends a transaction; it has no sequence number.
-        if !id.is_some() || header.is_control() || header.base_sequence() < 0 {
+        let has_sequence = header.base_sequence() >= 0;
+        let is_noted = if header.is_control() {
+            marker.is_some()
+        } else {
+            has_sequence || header.is_transactional()
+        };
+        if !id.is_some() || !is_noted {
             return;
         }
         let epoch = header.producer_epoch();
         let producer = self.known.entry(id).or_insert_with(|| Producer {
             epoch,
-            batches: Vec::with_capacity(1),
+            batches: Vec::new(),
+            coordinator_epoch: CoordinatorEpoch::NONE,
+            marker: None,
             seen,
         });
-        if producer.epoch != epoch {
-            producer.epoch = epoch;
+        // zoo E10: what an earlier epoch has written is taken for what this one repeats.
+        if producer.epoch != epoch && !mutant!("dedup-across-transactions") {
             producer.batches.clear();
+        }
+        producer.epoch = epoch;
+        // zoo F13: with a marker's time, the memory of who wrote it is lost too early.
+        if marker.is_none() || !mutant!("coordinator-epoch-goes-back") {
+            producer.seen = seen;
+        }
+        if let Some(marker) = marker {
+            producer.coordinator_epoch = producer.coordinator_epoch.max(marker.coordinator_epoch);
+            producer.marker = Some(header.base_offset());
+            return;
+        }
+        if !has_sequence {
+            return;
         }
         // zoo E2: with a window of one, a retry of four batches in flight is an error.
         let window = if mutant!("dedup-window-too-small") { 1 } else { BATCHES_MAX };
@@ -134,7 +225,6 @@ impl Producers {
             producer.batches.remove(0);
         }
         producer.batches.push(Appended::of(header));
-        producer.seen = seen;
     }
 
     /// Producers whose last append is not dated count as seen now: forgetting too late is safe.
@@ -146,11 +236,19 @@ impl Producers {
         }
     }
 
-    /// Forgets who has not written for `expiration`. Returns how many were forgotten.
-    pub fn expire(&mut self, now: Timestamp, expiration: Duration) -> usize {
+    /// Forgets who has not written for `expiration` and has no transaction open. Returns how many
+    /// were forgotten.
+    pub fn expire(
+        &mut self,
+        now: Timestamp,
+        expiration: Duration,
+        open: &OpenTransactions,
+    ) -> usize {
         let before = self.known.len();
         let expiration = i64::try_from(expiration.as_millis()).unwrap_or(i64::MAX);
-        self.known.retain(|_, producer| now.0.saturating_sub(producer.seen.0) < expiration);
+        self.known.retain(|&id, producer| {
+            now.0.saturating_sub(producer.seen.0) < expiration || open.of(id).is_some()
+        });
         before - self.known.len()
     }
 
@@ -161,41 +259,42 @@ impl Producers {
 
     /// The mutant's: forgets producers whose batches all lie below `log_start`.
     pub(super) fn forget_below(&mut self, log_start: Offset) {
-        self.known.retain(|_, producer| producer.last().last_offset >= log_start);
+        let stands = |batch: &Appended| batch.last_offset >= log_start;
+        self.known.retain(|_, producer| producer.batches.last().is_some_and(stands));
     }
 
-    /// Whether this is possible for a log that ends at `end`.
-    pub(super) fn holds(&self, end: Offset) -> bool {
-        self.known.iter().all(|(id, producer)| {
-            let batches = &producer.batches;
-            let rising = |pair: &[Appended]| pair[0].last_offset < pair[1].base_offset;
-            let possible = |batch: &Appended| {
-                batch.base_sequence >= 0
-                    && batch.last_sequence >= 0
-                    && Offset::ZERO <= batch.base_offset
-                    && batch.base_offset <= batch.last_offset
-                    && batch.last_offset < end
-            };
-            id.is_some()
-                && (1..=BATCHES_MAX).contains(&batches.len())
-                && batches.iter().all(possible)
-                && batches.windows(2).all(rising)
-        })
+    /// Whether this is possible for a log that ends at `end` and has these transactions open.
+    pub(super) fn holds(&self, end: Offset, open: &OpenTransactions) -> bool {
+        let all_known = open.iter().all(|(_, producer)| self.known.contains_key(&producer));
+        all_known
+            && self.known.iter().all(|(id, producer)| {
+                let batches = &producer.batches;
+                let rising = |pair: &[Appended]| pair[0].last_offset < pair[1].base_offset;
+                let possible = |batch: &Appended| {
+                    batch.base_sequence >= 0
+                        && batch.last_sequence >= 0
+                        && Offset::ZERO <= batch.base_offset
+                        && batch.base_offset <= batch.last_offset
+                        && batch.last_offset < end
+                };
+                id.is_some()
+                    && batches.len() <= BATCHES_MAX
+                    && producer.marker.is_none_or(|marker| marker < end)
+                    && batches.iter().all(possible)
+                    && batches.windows(2).all(rising)
+            })
     }
 }
 
 impl Producer {
-    /// The sequence number that comes next; after 2^31 - 1 comes 0.
+    /// The sequence number that comes next; after 2^31 - 1 comes 0, and an epoch begins with 0.
     pub fn next_sequence(&self) -> i32 {
+        let Some(last) = self.batches.last() else { return 0 };
         // zoo E5: plain arithmetic stops a producer for ever after 2^31 records.
         if mutant!("sequence-wrap") {
-            return self.last().last_sequence.wrapping_add(1);
+            return last.last_sequence.wrapping_add(1);
         }
-        sequence_plus(self.last().last_sequence, 1)
-    }
-
-    fn last(&self) -> &Appended {
-        self.batches.last().expect("a producer is known by its batches")
+        sequence_plus(last.last_sequence, 1)
     }
 }
 

@@ -1,14 +1,19 @@
 //! What a log's batches say about it: the state that live operation maintains and that recovery
 //! rebuilds, by the same fold over batch headers.
 
+mod first;
+
 use std::fmt;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::aborted::{Aborted, AbortedTransactions};
 use super::leader_epochs::LeaderEpochs;
+use super::open_transactions::OpenTransactions;
 use super::producers::Producers;
-use crate::batch::{Header, TimestampType};
+use crate::batch::control::{Ending, Marker};
+use crate::batch::{Batch, Header, TimestampType};
 use crate::codec;
 use crate::id::Offset;
 use crate::mutant;
@@ -33,6 +38,8 @@ pub struct Recovered {
     pub segments: Vec<SegmentInfo>,
     pub leader_epochs: LeaderEpochs,
     pub producers: Producers,
+    pub open: OpenTransactions,
+    pub aborted: AbortedTransactions,
     /// Not in the snapshot: the file `segment::cleaned` has it.
     #[serde(skip)]
     pub cleaned: CleanedPart,
@@ -65,7 +72,9 @@ impl SegmentInfo {
 }
 
 const SNAPSHOT_KIND: [u8; 4] = *b"QREC";
-const SNAPSHOT_VERSION: u16 = 1;
+/// 2 since transactions exist; what version 1 lacks, a log of that time does not have.
+const SNAPSHOT_VERSION: u16 = 2;
+const BODY_VERSION: u8 = 2;
 
 impl Default for Recovered {
     /// The state of a log that holds nothing.
@@ -78,6 +87,8 @@ impl Default for Recovered {
             segments: Vec::new(),
             leader_epochs: LeaderEpochs::default(),
             producers: Producers::default(),
+            open: OpenTransactions::default(),
+            aborted: AbortedTransactions::default(),
             cleaned: CleanedPart::default(),
         }
     }
@@ -90,9 +101,23 @@ impl Recovered {
     ///
     /// `Behind` if the batch begins below the end. Those that a snapshot already accounts for are
     /// the caller's to leave out.
-    pub fn apply(&mut self, header: &Header, frame_bytes: u64) -> Result<(), Behind> {
+    pub fn apply(&mut self, batch: &Batch, frame_bytes: u64) -> Result<(), Behind> {
+        self.apply_parts(batch.header(), Marker::of(batch), frame_bytes)
+    }
+
+    /// As `apply`, of a batch of which the header is known, and the `marker` in it if it is one.
+    ///
+    /// # Errors
+    ///
+    /// As `apply`.
+    pub fn apply_parts(
+        &mut self,
+        header: &Header,
+        marker: Option<Marker>,
+        frame_bytes: u64,
+    ) -> Result<(), Behind> {
         let before = mutant!("epoch-zero-forgotten").then(|| self.leader_epochs.clone());
-        self.append(header, frame_bytes, Timestamp::NONE)?;
+        self.append(header, marker, frame_bytes, Timestamp::NONE)?;
         // zoo A7: epoch 0 taken for none, where a log is read and not where it is written.
         if let Some(before) = before.filter(|_| header.leader_epoch().0 <= 0) {
             self.leader_epochs = before;
@@ -104,6 +129,7 @@ impl Recovered {
     pub(super) fn append(
         &mut self,
         header: &Header,
+        marker: Option<Marker>,
         frame_bytes: u64,
         seen: Timestamp,
     ) -> Result<(), Behind> {
@@ -122,9 +148,26 @@ impl Recovered {
             self.append_time = self.append_time.max(header.max_timestamp());
         }
         self.leader_epochs.note(header.leader_epoch(), base);
-        self.producers.note(header, seen);
+        self.producers.note(header, marker, seen);
+        self.note_transaction(header, marker);
         self.end = header.next_offset();
         Ok(())
+    }
+
+    /// A batch that compaction has emptied opens nothing: its marker may be gone.
+    fn note_transaction(&mut self, header: &Header, marker: Option<Marker>) {
+        let producer = header.producer_id();
+        if !producer.is_some() {
+            return;
+        }
+        if let Some(marker) = marker {
+            let first = self.open.end(producer);
+            if let Some(first) = first.filter(|_| marker.ending == Ending::Aborted) {
+                self.aborted.note(Aborted { producer, first, last: header.base_offset() });
+            }
+        } else if header.is_transactional() && !header.is_control() && header.record_count() > 0 {
+            self.open.begin(producer, header.base_offset());
+        }
     }
 
     /// A new segment begins at `base`, which is the end of the log.
@@ -149,6 +192,7 @@ impl Recovered {
         self.log_start = self.log_start.max(offset);
         self.end = self.end.max(self.log_start);
         self.leader_epochs.raise_start(self.log_start);
+        self.aborted.take_below(self.log_start);
         // zoo E7: a producer's sequence dies with its last record.
         if mutant!("state-dies-with-log") {
             self.producers.forget_below(self.log_start);
@@ -166,6 +210,8 @@ impl Recovered {
         // zoo I9: a pass that moves nothing on is made again and again.
         let to = if mutant!("cleaner-livelock-on-gap") { self.cleaned.to } else { cleaned.to };
         self.cleaned = CleanedPart { to, tombstones_due: cleaned.tombstones_due };
+        // A pass has left nothing of what was aborted below.
+        self.aborted.take_below(cleaned.to);
         self.drop_segments();
     }
 
@@ -181,7 +227,7 @@ impl Recovered {
     }
 
     pub fn to_snapshot(&self) -> Bytes {
-        checkpoint::seal(SNAPSHOT_KIND, SNAPSHOT_VERSION, &codec::encode(1, self))
+        checkpoint::seal(SNAPSHOT_KIND, SNAPSHOT_VERSION, &codec::encode(BODY_VERSION, self))
     }
 
     /// # Errors
@@ -190,8 +236,13 @@ impl Recovered {
     /// a later build's and no reason to.
     pub fn from_snapshot(bytes: &Bytes) -> Result<Self, EnvelopeError> {
         let (_, body) = checkpoint::open(SNAPSHOT_KIND, SNAPSHOT_VERSION, bytes)?;
-        let (_, body) = codec::version(&body, 1).map_err(|_| EnvelopeError::Body)?;
-        let state: Self = codec::decode(body).map_err(|_| EnvelopeError::Body)?;
+        // The body's version rises with the envelope's, which says `Newer`.
+        let (found, body) = codec::version(&body, BODY_VERSION).map_err(|_| EnvelopeError::Body)?;
+        let state = match found {
+            1 => codec::decode::<first::Recovered>(body).map(Self::from),
+            _ => codec::decode(body),
+        };
+        let state = state.map_err(|_| EnvelopeError::Body)?;
         if state.holds() { Ok(state) } else { Err(EnvelopeError::Body) }
     }
 
@@ -209,7 +260,9 @@ impl Recovered {
             && self.segments.windows(2).all(rising)
             && self.segments.iter().all(|segment| segment.max_timestamp <= self.max_timestamp)
             && self.leader_epochs.holds(self.log_start, self.end)
-            && self.producers.holds(self.end)
+            && self.producers.holds(self.end, &self.open)
+            && self.open.holds(self.end)
+            && self.aborted.holds(self.end)
     }
 }
 

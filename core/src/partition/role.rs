@@ -182,6 +182,7 @@ impl Replica {
     /// epoch, whoever led before.
     pub(super) fn take_role(&mut self, now: Now, effects: &mut Vec<Effect>) {
         self.role = Role::Neither;
+        self.verifying.forget_all();
         if self.cutting.is_some() {
             reached!("role-waits-for-a-cut");
             return;

@@ -25,6 +25,10 @@ impl fmt::Display for Replica {
         }
         let (end, durable, high) = (self.log.end, self.durable_end, self.high_watermark);
         write!(f, " end={end} durable={durable} hw={high}")?;
+        let stable = self.last_stable();
+        if stable < high {
+            write!(f, " stable={stable}")?;
+        }
         if self.log.log_start > Offset::ZERO {
             write!(f, " start={}", self.log.log_start)?;
         }

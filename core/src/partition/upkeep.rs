@@ -15,7 +15,7 @@ impl Replica {
             return;
         }
         self.log.producers.date(now.wall);
-        if self.log.producers.expire(now.wall, expiration) > 0 {
+        if self.log.producers.expire(now.wall, expiration, &self.log.open) > 0 {
             reached!("producer-expired");
             self.is_dirty = true;
         }

@@ -16,6 +16,8 @@ pub(super) enum Release {
     Committed(Offset),
     /// The total of committed bytes reaches this.
     Bytes(u64),
+    /// All transactions below have ended, and that is committed.
+    Decided(Offset),
     /// No in-sync replica's log starts below.
     Deleted(Offset),
     /// All have answered this round of the question whether this replica still leads.
@@ -28,6 +30,7 @@ pub(super) struct Reached {
     pub(super) durable_end: Offset,
     pub(super) high_watermark: Offset,
     pub(super) committed_total: u64,
+    pub(super) last_stable: Offset,
     pub(super) common_start: Offset,
     /// 0 if nobody waits for it.
     pub(super) confirmed: u64,
@@ -53,6 +56,7 @@ pub(super) enum Kind {
         beyond: Offset,
     },
     Delete,
+    EndTransaction,
     Refuse {
         refusal: Refusal,
     },
@@ -66,6 +70,7 @@ impl Kind {
             }
             Self::Read { .. } => Outcome::Advanced,
             Self::Delete => Outcome::RecordsDeleted { log_start },
+            Self::EndTransaction => Outcome::TransactionEnded,
             Self::Refuse { refusal } => Outcome::Refused(refusal),
         }
     }
@@ -79,6 +84,7 @@ pub(super) struct Waiting {
     durable: BTreeSet<(Offset, RequestId)>,
     committed: BTreeSet<(Offset, RequestId)>,
     bytes: BTreeSet<(u64, RequestId)>,
+    decided: BTreeSet<(Offset, RequestId)>,
     deleted: BTreeSet<(Offset, RequestId)>,
     confirmed: BTreeSet<(u64, RequestId)>,
 }
@@ -102,6 +108,7 @@ impl Waiting {
             Release::Durable(offset) => self.durable.insert((offset, request)),
             Release::Committed(offset) => self.committed.insert((offset, request)),
             Release::Bytes(total) => self.bytes.insert((total, request)),
+            Release::Decided(offset) => self.decided.insert((offset, request)),
             Release::Deleted(start) => self.deleted.insert((start, request)),
             Release::Confirmed(round) => self.confirmed.insert((round, request)),
         };
@@ -114,6 +121,7 @@ impl Waiting {
             Release::Durable(offset) => self.durable.remove(&(offset, request)),
             Release::Committed(offset) => self.committed.remove(&(offset, request)),
             Release::Bytes(total) => self.bytes.remove(&(total, request)),
+            Release::Decided(offset) => self.decided.remove(&(offset, request)),
             Release::Deleted(start) => self.deleted.remove(&(start, request)),
             Release::Confirmed(round) => self.confirmed.remove(&(round, request)),
         };
@@ -132,7 +140,8 @@ impl Waiting {
         };
         let bytes = self.bytes.first().filter(|(total, _)| *total <= committed_total);
         let deleted = self.deleted.first().filter(|(start, _)| *start <= common_start);
-        let first = first.map(|&(_, id)| id).or_else(|| bytes.map(|&(_, id)| id));
+        let decided = self.decided.first().filter(|(offset, _)| *offset <= reached.last_stable);
+        let first = first.or(decided).map(|&(_, id)| id).or_else(|| bytes.map(|&(_, id)| id));
         let confirmed = self.confirmed.first().filter(|(round, _)| *round <= reached.confirmed);
         let last = deleted.map(|&(_, id)| id).or_else(|| confirmed.map(|&(_, id)| id));
         let request = first.or(last)?;
@@ -167,13 +176,15 @@ impl Waiting {
     pub(super) fn check(&self, reached: Reached) {
         let Reached { durable_end, high_watermark, committed_total, common_start, .. } = reached;
         let ends = self.durable.len() + self.committed.len();
-        let indexed = ends + self.bytes.len() + self.deleted.len() + self.confirmed.len();
+        let readers = self.bytes.len() + self.decided.len();
+        let indexed = ends + readers + self.deleted.len() + self.confirmed.len();
         assert_eq!((self.waiters.len(), self.untils.len()), (indexed, indexed));
         for (request, waiter) in &self.waiters {
             let missing = match waiter.release {
                 Release::Durable(offset) => durable_end < offset,
                 Release::Committed(offset) => high_watermark < offset,
                 Release::Bytes(total) => committed_total < total,
+                Release::Decided(offset) => reached.last_stable < offset,
                 Release::Deleted(start) => common_start < start,
                 Release::Confirmed(round) => reached.confirmed < round,
             };

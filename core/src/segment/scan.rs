@@ -9,13 +9,15 @@ use bytes::Bytes;
 
 use super::frame::{FRAME_FRONT_BYTES, FRAME_HEADER_BYTES, Frame, FrameFlaw, FrameHeader};
 use crate::batch::Header;
+use crate::batch::control::Marker;
 use crate::id::{LeaderEpoch, Offset, PartitionId};
 use crate::mutant;
 
 /// How far to look into each frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// The two headers: enough to rebuild what is known of a log that was closed cleanly.
+    /// The two headers, and control batches whole: enough to rebuild what is known of a log that
+    /// was closed cleanly.
     Headers,
     /// The records' checksum as well.
     Records,
@@ -33,11 +35,15 @@ pub struct Scan {
     durable_bytes: u64,
 }
 
+/// A frame, its batch's header, and the marker in it.
+type Found = (FrameHeader, Header, Option<Marker>);
+
 /// What stands at the scan's position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A whole frame at `position`; the scan now stands behind it.
-    Frame { position: u64, frame: FrameHeader, header: Header },
+    /// A whole frame at `position`; the scan now stands behind it. `marker`: what the batch says of
+    /// its producer's transaction, if it is a marker.
+    Frame { position: u64, frame: FrameHeader, header: Header, marker: Option<Marker> },
     /// At least so many bytes from `position()` on are needed.
     More { bytes: usize },
     /// Nothing was written here, and nothing need have been.
@@ -97,12 +103,12 @@ impl Scan {
             return self.on_nothing();
         }
         match self.look(bytes, left) {
-            Ok(Some((frame, header))) => {
+            Ok(Some((frame, header, marker))) => {
                 let position = self.position;
                 self.position += frame.frame_bytes();
                 self.next_offset = header.next_offset();
                 self.leader_epoch = frame.leader_epoch;
-                Step::Frame { position, frame, header }
+                Step::Frame { position, frame, header, marker }
             }
             Ok(None) => self.on_nothing(),
             // A frame that is longer than what is left of the file is not waited for.
@@ -113,7 +119,7 @@ impl Scan {
         }
     }
 
-    fn look(&self, bytes: &Bytes, left: u64) -> Result<Option<(FrameHeader, Header)>, FrameFlaw> {
+    fn look(&self, bytes: &Bytes, left: u64) -> Result<Option<Found>, FrameFlaw> {
         let Some(frame) = FrameHeader::decode(bytes)? else {
             return Ok(None);
         };
@@ -133,17 +139,23 @@ impl Scan {
         if frame.frame_bytes() > left {
             return Err(FrameFlaw::Short);
         }
-        let header = match self.depth {
-            Depth::Records => Frame::decode(bytes)?.map(|frame| *frame.batch.header()),
-            Depth::Headers if bytes.len() < FRAME_FRONT_BYTES => return Err(FrameFlaw::Short),
-            Depth::Headers => {
-                let header = Header::parse(&bytes[FRAME_HEADER_BYTES..FRAME_FRONT_BYTES])
-                    .map_err(FrameFlaw::Batch)?;
-                frame.check_batch(&header)?;
-                Some(header)
-            }
-        };
-        Ok(header.map(|header| (frame, header)))
+        let is_whole = self.depth == Depth::Records || self.is_control(bytes, &frame)?;
+        if !is_whole {
+            let header = Header::parse(&bytes[FRAME_HEADER_BYTES..FRAME_FRONT_BYTES])
+                .map_err(FrameFlaw::Batch)?;
+            frame.check_batch(&header)?;
+            return Ok(Some((frame, header, None)));
+        }
+        let found = |whole: Frame| (frame, *whole.batch.header(), Marker::of(&whole.batch));
+        Ok(Frame::decode(bytes)?.map(found))
+    }
+
+    /// Whether the batch of the frame in front of `bytes` is a control batch.
+    fn is_control(&self, bytes: &[u8], frame: &FrameHeader) -> Result<bool, FrameFlaw> {
+        let header = bytes.get(FRAME_HEADER_BYTES..FRAME_FRONT_BYTES).ok_or(FrameFlaw::Short)?;
+        let header = Header::parse(header).map_err(FrameFlaw::Batch)?;
+        frame.check_batch(&header)?;
+        Ok(header.is_control())
     }
 
     fn can_have_more(&self, bytes: &[u8], left: u64) -> bool {
@@ -155,7 +167,10 @@ impl Scan {
     fn wanted(&self, bytes: &[u8]) -> usize {
         match (self.depth, FrameHeader::decode(bytes)) {
             (Depth::Records, Ok(Some(frame))) => FRAME_HEADER_BYTES + frame.batch_bytes as usize,
-            (Depth::Headers, Ok(Some(_))) => FRAME_FRONT_BYTES,
+            (Depth::Headers, Ok(Some(frame))) => match self.is_control(bytes, &frame) {
+                Ok(true) => FRAME_HEADER_BYTES + frame.batch_bytes as usize,
+                _ => FRAME_FRONT_BYTES,
+            },
             _ => FRAME_HEADER_BYTES,
         }
     }

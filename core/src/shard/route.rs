@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use super::interface::{Effect, INTERNAL_REQUESTS, Outcome, Role};
 use super::{Shard, Slot, seat};
-use crate::batch::Levels;
-use crate::id::{PartitionId, RequestId};
+use crate::batch::{Batch, Levels};
+use crate::id::{PartitionId, ProducerId, RequestId, VerificationGuard};
 use crate::machine::Machine;
-use crate::partition::interface::{Acks, Produce, Refusal};
+use crate::own_log::AppendId;
+use crate::partition::interface::{Acks, Ending, Produce, Refusal};
 use crate::time::{Instant, Now};
 use crate::{group, own_log, partition, reached, transaction};
 
@@ -131,6 +132,10 @@ impl Shard {
     ) {
         use partition::interface::Effect as Asked;
         effects.push(match effect {
+            Asked::TransactionEnded { producer, ending } => {
+                self.tell_of_ending(partition, producer, ending);
+                return;
+            }
             Asked::Write { write, op, flush } => Effect::Write { partition, write, op, flush },
             Asked::Publish(view) => Effect::Publish { partition, view },
             Asked::Halt { reason } => Effect::Halt { partition, reason },
@@ -150,6 +155,15 @@ impl Shard {
                 return;
             }
         });
+    }
+
+    /// A machine that keeps its truth in the partition folds what the transaction wrote.
+    fn tell_of_ending(&mut self, partition: PartitionId, producer: ProducerId, ending: Ending) {
+        let slot = self.partitions.get(&partition);
+        if slot.is_some_and(|slot| slot.role == Role::Offsets) {
+            let input = group::interface::Input::TransactionEnded { producer, ending };
+            self.work.push_back(Work::Group(partition.index, input));
+        }
     }
 
     fn answer_internal(&mut self, request: RequestId, stored: bool) {
@@ -175,22 +189,32 @@ impl Shard {
         asked: own_log::Effect,
         effects: &mut Vec<Effect>,
     ) {
-        let (append, batch) = match asked {
-            own_log::Effect::Replay => {
-                effects.push(Effect::Replay { partition });
-                return;
+        match asked {
+            own_log::Effect::Replay => effects.push(Effect::Replay { partition }),
+            own_log::Effect::Append { append, batch } => {
+                self.append(now, partition, (owner, append), batch, None);
             }
-            own_log::Effect::Append { append, batch } => (append, batch),
-        };
+        }
+    }
+
+    fn append(
+        &mut self,
+        now: Instant,
+        partition: PartitionId,
+        asked_by: (Owner, AppendId),
+        batch: Batch,
+        guard: Option<VerificationGuard>,
+    ) {
         let request = RequestId(self.next_internal);
         self.next_internal += 1;
-        self.internal.insert(request, (owner, append));
+        self.internal.insert(request, asked_by);
         let produce = Produce {
             request,
             batch,
             levels: Levels::DEFAULT,
             acks: Acks::All,
             until: now + PATIENCE,
+            guard,
         };
         let input = partition::interface::Input::Produce(produce);
         self.work.push_back(Work::Partition(partition, input));
@@ -239,6 +263,9 @@ impl Shard {
             match effect {
                 Asked::Log(asked) => {
                     self.on_log(now.monotonic, partition, owner, asked, effects);
+                }
+                Asked::AppendTransactional { append, batch, guard } => {
+                    self.append(now.monotonic, partition, (owner, append), batch, guard);
                 }
                 Asked::Reply { request, outcome } => {
                     effects.push(Effect::Reply { request, outcome: Outcome::Group(outcome) });

@@ -17,7 +17,7 @@ use quorate_core::own_log::{self, AppendId};
 use quorate_core::time::{Instant, Now, Timestamp};
 
 use super::consumers::Consumers;
-use super::embedded;
+use super::{embedded, transactions};
 
 pub(crate) struct Coordinator {
     groups: Groups,
@@ -127,6 +127,14 @@ impl Coordinator {
                 self.step(Input::Tick)
             }
             "log" => self.answer_log(&words),
+            "marker" => {
+                let (batch, input) = transactions::marker(&words.plain);
+                // Behind what the replay reads.
+                if !words.plain.contains(&"unread") {
+                    self.log.push(batch);
+                }
+                self.step(input)
+            }
             "status" => {
                 let status = self.groups.status();
                 status.lines().map(|line| self.shorten(line)).collect()
@@ -178,27 +186,17 @@ impl Coordinator {
                 group: name(1),
                 members: words.plain[2..].iter().map(|client| self.leaving(client)).collect(),
             },
-            "commit" => Input::CommitOffsets(CommitOffsets {
-                request,
-                member: self.claim(words),
-                offsets: words
-                    .pairs
-                    .iter()
-                    .filter(|(key, _)| !matches!(*key, "gen" | "meta"))
-                    .map(|(key, offset)| {
-                        let offset = Offset(offset.parse().expect("an offset"));
-                        let metadata = words.named("meta").unwrap_or_default().to_owned();
-                        let leader_epoch = LeaderEpoch(3);
-                        (partition(key), CommittedOffset { offset, leader_epoch, metadata })
-                    })
-                    .collect(),
-            }),
+            "commit" => {
+                let commit = self.commit(request, words);
+                transactions::commit(commit, words.named("in"), words.number("guard"))
+            }
             "fetch" => Input::FetchOffsets(FetchOffsets {
                 request,
                 group: name(1),
                 member: None,
                 partitions: (words.plain.len() > 2)
                     .then(|| words.plain[2..].iter().map(|text| partition(text)).collect()),
+                require_stable: words.named("stable").is_some(),
             }),
             "describe" => Input::Describe { request, group: name(1) },
             "survey" => {
@@ -365,6 +363,15 @@ impl Coordinator {
                 self.in_flight.push((append, batch));
                 report
             }
+            Effect::AppendTransactional { append, batch, guard } => {
+                batch.verify().unwrap();
+                let (header, guard) = (*batch.header(), guard.map_or(0, |guard| guard.0));
+                assert!(header.is_transactional() && header.base_sequence() == -1);
+                let (id, epoch) = (header.producer_id(), header.producer_epoch());
+                let report = self.entries(&batch).join(" ");
+                self.in_flight.push((append, batch));
+                format!("append in p{id}@{epoch} guard={guard} {report}")
+            }
             Effect::Reply { request, outcome } => {
                 self.learn(request, &outcome);
                 let report = self.outcome(outcome);
@@ -409,6 +416,18 @@ impl Coordinator {
 
     fn shorten(&self, text: &str) -> String {
         self.names.iter().fold(text.to_owned(), |text, (id, name)| text.replace(id, name))
+    }
+
+    fn commit(&self, request: RequestId, words: &Words<'_>) -> CommitOffsets {
+        let settings = ["gen", "meta", "in", "guard"];
+        let pairs = words.pairs.iter().filter(|(key, _)| !settings.contains(key));
+        let offsets = pairs.map(|(key, offset)| {
+            let offset = Offset(offset.parse().expect("an offset"));
+            let metadata = words.named("meta").unwrap_or_default().to_owned();
+            let leader_epoch = LeaderEpoch(3);
+            (partition(key), CommittedOffset { offset, leader_epoch, metadata })
+        });
+        CommitOffsets { request, member: self.claim(words), offsets: offsets.collect() }
     }
 
     fn entries(&mut self, batch: &Batch) -> Vec<String> {
@@ -484,8 +503,9 @@ impl Coordinator {
                 let offsets = partitions.into_iter().map(|(partition, committed)| {
                     let TopicPartition { topic, partition } = partition;
                     match committed {
-                        None => format!(" {topic}-{partition}=none"),
-                        Some(CommittedOffset { offset, leader_epoch, metadata }) => {
+                        Err(refusal) => format!(" {topic}-{partition}={}", verdict(Some(&refusal))),
+                        Ok(None) => format!(" {topic}-{partition}=none"),
+                        Ok(Some(CommittedOffset { offset, leader_epoch, metadata })) => {
                             format!(" {topic}-{partition}={offset}@{leader_epoch}{metadata:?}")
                         }
                     }

@@ -209,6 +209,7 @@ impl Cluster {
                 assert!(rises, "n{id}: the high watermark falls to {high}");
                 node.high_watermark = high;
             }
+            Effect::TransactionEnded { .. } => {}
             Effect::Halt { reason } => panic!("n{id}: {reason:?}"),
         }
     }

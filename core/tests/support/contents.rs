@@ -120,7 +120,7 @@ impl Contents {
                 assert_eq!(batch.header().base_offset(), next, "no gap");
                 next = batch.header().next_offset();
                 let bytes = (FRAME_HEADER_BYTES + batch.len()) as u64;
-                state.apply(batch.header(), bytes).expect("batches follow one another");
+                state.apply(batch, bytes).expect("batches follow one another");
             }
         }
         state.delete_before(self.start);

@@ -155,7 +155,7 @@ impl CutLog {
             match part {
                 Part::Batch(batch, _) => {
                     let frame_bytes = (FRAME_HEADER_BYTES + batch.len()) as u64;
-                    state.apply(batch.header(), frame_bytes).expect("batches follow one another");
+                    state.apply(batch, frame_bytes).expect("batches follow one another");
                 }
                 Part::Roll(base) => state.roll(*base).expect("segments follow one another"),
             }

@@ -91,7 +91,7 @@ fn fold(state: &mut Recovered, op: &LogOp) {
     match op {
         LogOp::Append { batch, .. } => {
             let frame_bytes = (FRAME_HEADER_BYTES + batch.len()) as u64;
-            state.apply(batch.header(), frame_bytes).expect("appends follow one another");
+            state.apply(batch, frame_bytes).expect("appends follow one another");
         }
         LogOp::Roll { base, .. } => state.roll(*base).expect("segments follow one another"),
         LogOp::DeleteBefore { offset } => state.delete_before(*offset),

@@ -3,14 +3,17 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use quorate_core::batch::control::Marker;
 use quorate_core::batch::{Batch, BatchBuilder, Codec, Levels};
 use quorate_core::id::{
-    LeaderEpoch, NodeId, Offset, ProducerEpoch, ProducerId, RequestId, WriteId,
+    CoordinatorEpoch, LeaderEpoch, NodeId, Offset, ProducerEpoch, ProducerId, RequestId,
+    VerificationGuard, WriteId,
 };
 use quorate_core::machine::Machine;
 use quorate_core::partition::interface::{
-    Acks, Assignment, Clean, CleanProblem, Effect, Flush, Input, Isolation, Limits, LogOp, Outcome,
-    PartitionConfig, Produce, ReadView, Refusal, Wait,
+    Aborted, Acks, Assignment, Clean, CleanProblem, Effect, EndTransaction, Ending, Flush, Input,
+    Isolation, Limits, LogOp, Outcome, PartitionConfig, Produce, ProducerStatus, ReadView, Refusal,
+    Verify, Wait,
 };
 use quorate_core::partition::retention::WallClock;
 use quorate_core::partition::{Recovered, Replica};
@@ -112,9 +115,12 @@ impl PartitionStage {
             }
             Effect::Publish(view) => {
                 let before = std::mem::replace(&mut self.shown, *view);
-                let same =
-                    ReadView { end: before.end, max_timestamp: before.max_timestamp, ..*view };
+                let ReadView { end, max_timestamp, aborted_end, removals, .. } = before;
+                let same = ReadView { end, max_timestamp, aborted_end, removals, ..*view };
                 if same == before { Ok(()) } else { writeln!(out, "{}", show_view(view)) }
+            }
+            Effect::TransactionEnded { producer, ending } => {
+                writeln!(out, "ended p{producer} {ending:?}")
             }
             Effect::Halt { reason } => writeln!(out, "halt {reason:?}"),
             Effect::Clean(clean) => {
@@ -139,8 +145,34 @@ impl PartitionStage {
                 Some(copies) => Acks::AtLeast(copies.parse().expect("acks")),
             },
             until: self.until(command, "30s"),
+            guard: command.read("guard").map(VerificationGuard),
         };
         self.step(Input::Produce(produce))
+    }
+
+    /// `verify pid=ID@EPOCH#SEQUENCE tv=2`
+    fn verify(&mut self, command: &Command<'_>) -> String {
+        let (producer, epoch, sequence) = producer(command).expect("pid=");
+        let transaction_version = command.read("tv").unwrap_or(2);
+        let request = self.request();
+        let verify = Verify { request, producer, epoch, sequence, transaction_version };
+        self.step(Input::Verify(verify))
+    }
+
+    /// `end commit|abort pid=ID@EPOCH#-1 by=COORDINATOR tv=2`
+    fn end(&mut self, command: &Command<'_>) -> String {
+        let (producer, epoch, _) = producer(command).expect("pid=");
+        let is_commit = command.words().next() == Some("commit");
+        let end = EndTransaction {
+            request: self.request(),
+            producer,
+            epoch,
+            ending: if is_commit { Ending::Committed } else { Ending::Aborted },
+            coordinator_epoch: CoordinatorEpoch(command.read("by").unwrap_or(0)),
+            transaction_version: command.read("tv").unwrap_or(2),
+            until: self.until(command, "30s"),
+        };
+        self.step(Input::EndTransaction(end))
     }
 
     fn wait(&mut self, command: &Command<'_>) -> String {
@@ -148,7 +180,11 @@ impl PartitionStage {
             request: self.request(),
             beyond: Offset(command.read("beyond").expect("beyond=")),
             bytes_min: command.read("bytes").unwrap_or(1),
-            isolation: Isolation::ReadUncommitted,
+            isolation: if command.words().next() == Some("committed") {
+                Isolation::ReadCommitted
+            } else {
+                Isolation::ReadUncommitted
+            },
             until: self.until(command, "500ms"),
         };
         self.step(Input::Wait(wait))
@@ -279,6 +315,8 @@ impl PartitionStage {
                 }
                 "snapshot_bytes" => self.limits.snapshot_bytes_min = number(),
                 "waiting_max" => self.limits.waiting_max = number() as usize,
+                "aborted_max" => self.limits.aborted_max = number() as usize,
+                "verifying_max" => self.limits.verifying_max = number() as usize,
                 "producers_max" => self.limits.producers_max = number() as usize,
                 "epoch" => self.assignment.leader_epoch = LeaderEpoch(number() as i32),
                 other => panic!("no such setting: {other}"),
@@ -301,6 +339,17 @@ impl Stage for PartitionStage {
             }
             "produce" => self.produce(command),
             "wait" => self.wait(command),
+            "verify" => self.verify(command),
+            "end" => self.end(command),
+            "aborted" => {
+                let request = self.request();
+                let place = |key| Offset(command.read(key).expect("from= to="));
+                self.step(Input::Aborted { request, from: place("from"), to: place("to") })
+            }
+            "producers" => {
+                let request = self.request();
+                self.step(Input::DescribeProducers { request })
+            }
             "delete" => {
                 let request = self.request();
                 let before = command.read("before").map(Offset);
@@ -366,16 +415,24 @@ fn duration(text: &str) -> Duration {
 }
 
 /// `pid=7@0#3 count=2 bytes=100 ts=+5s`: by default one record of 10 bytes, at the current time.
+/// `pid=ID@EPOCH#SEQUENCE`; without a sequence number, -1.
+fn producer(command: &Command<'_>) -> Option<(ProducerId, ProducerEpoch, i32)> {
+    let (id, rest) = command.value("pid")?.split_once('@').expect("pid=ID@EPOCH");
+    let (epoch, sequence) = rest.split_once('#').unwrap_or((rest, "-1"));
+    Some((
+        ProducerId(id.parse().expect("an id")),
+        ProducerEpoch(epoch.parse().expect("an epoch")),
+        sequence.parse().expect("a sequence"),
+    ))
+}
+
 pub(crate) fn batch(command: &Command<'_>, wall: Timestamp) -> Batch {
     let mut builder = BatchBuilder::new(Codec::None);
-    if let Some(producer) = command.value("pid") {
-        let (id, rest) = producer.split_once('@').expect("pid=ID@EPOCH#SEQUENCE");
-        let (epoch, sequence) = rest.split_once('#').expect("pid=ID@EPOCH#SEQUENCE");
-        builder = builder.producer(
-            ProducerId(id.parse().expect("an id")),
-            ProducerEpoch(epoch.parse().expect("an epoch")),
-            sequence.parse().expect("a sequence"),
-        );
+    if let Some((id, epoch, sequence)) = producer(command) {
+        builder = builder.producer(id, epoch, sequence);
+    }
+    if command.words().any(|word| word == "transactional") {
+        builder = builder.transactional();
     }
     let timestamp = match command.value("ts") {
         None => wall,
@@ -410,7 +467,11 @@ pub(crate) fn show_op(write: WriteId, op: &LogOp) -> String {
             );
             if header.producer_id().is_some() {
                 let (id, epoch) = (header.producer_id(), header.producer_epoch());
-                let _ = write!(out, " p{id}@{epoch}#{}", header.base_sequence());
+                let _ = write!(out, " p{id}@{epoch}");
+                let _ = match Marker::of(batch) {
+                    Some(marker) => write!(out, " {:?}", marker.ending),
+                    None => write!(out, "#{}", header.base_sequence()),
+                };
             }
             out
         }
@@ -428,10 +489,9 @@ pub(crate) fn show_op(write: WriteId, op: &LogOp) -> String {
 
 pub(crate) fn show_view(view: &ReadView) -> String {
     let lead = if view.is_leader { "" } else { " not-leader" };
-    format!(
-        "publish e{} start={} hw={}{lead}",
-        view.leader_epoch, view.log_start, view.high_watermark
-    )
+    let (high, stable) = (view.high_watermark, view.last_stable);
+    let stable = if stable == high { String::new() } else { format!(" stable={stable}") };
+    format!("publish e{} start={} hw={high}{stable}{lead}", view.leader_epoch, view.log_start)
 }
 
 pub(crate) fn show_outcome(outcome: &Outcome) -> String {
@@ -444,6 +504,25 @@ pub(crate) fn show_outcome(outcome: &Outcome) -> String {
         Outcome::RecordsDeleted { log_start } => format!("records-deleted start={log_start}"),
         Outcome::EpochEnd { end: None } => "epoch-end unknown".to_owned(),
         Outcome::EpochEnd { end: Some((epoch, end)) } => format!("epoch-end e{epoch} end={end}"),
+        Outcome::Verified(None) => "verified already".to_owned(),
+        Outcome::Verified(Some(guard)) => format!("verify with the coordinator, guard={guard}"),
+        Outcome::TransactionEnded => "transaction-ended".to_owned(),
+        Outcome::Aborted { transactions, .. } => {
+            let shown = transactions.iter().map(|it| {
+                let Aborted { producer, first, last } = it;
+                format!(" p{producer}:{first}..={last}")
+            });
+            format!("aborted{}", shown.collect::<String>())
+        }
+        Outcome::Producers(producers) => {
+            let shown = producers.iter().map(|it| {
+                let ProducerStatus { producer, epoch, last_sequence, coordinator_epoch, .. } = it;
+                let open = it.transaction.map(|first| format!(" open from {first}"));
+                let open = open.unwrap_or_default();
+                format!("\n  p{producer}@{epoch}#{last_sequence} by={coordinator_epoch}{open}")
+            });
+            format!("producers{}", shown.collect::<String>())
+        }
         Outcome::Closed => "closed".to_owned(),
         Outcome::Refused(refusal) => format!("refused {}", show_refusal(refusal)),
     }
@@ -478,7 +557,17 @@ fn show_log(log: &Recovered) -> String {
             let (first, last) = (batch.base_sequence, batch.last_sequence);
             let _ = write!(out, " {first}..={last}→{}", batch.base_offset);
         }
+        if let Some(marker) = producer.marker {
+            let _ = write!(out, " marker={marker} by={}", producer.coordinator_epoch);
+        }
         out.push('\n');
+    }
+    for (first, producer) in log.open.iter() {
+        let _ = writeln!(out, "open p{producer} from={first}");
+    }
+    for aborted in log.aborted.ranges() {
+        let Aborted { producer, first, last } = aborted;
+        let _ = writeln!(out, "aborted p{producer} {first}..={last}");
     }
     out
 }

@@ -106,6 +106,9 @@ impl ReplicasStage {
                     writeln!(out, "n{id} reply r{request} {}", show_outcome(&outcome))
                 }
                 Effect::Publish(view) => writeln!(out, "n{id} {}", show_view(&view)),
+                Effect::TransactionEnded { producer, ending } => {
+                    writeln!(out, "n{id} ended p{producer} {ending:?}")
+                }
                 Effect::Halt { reason } => writeln!(out, "n{id} halt {reason:?}"),
                 Effect::Send { to, message } => {
                     let shown = show_message(&message);
@@ -144,6 +147,7 @@ impl ReplicasStage {
             levels: Levels::DEFAULT,
             acks,
             until: self.now.monotonic + Duration::from_secs(30),
+            guard: None,
         };
         self.step(node(command), Input::Produce(produce))
     }

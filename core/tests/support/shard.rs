@@ -186,7 +186,8 @@ impl ShardStage {
                 let batch = builder.build();
                 let until = self.now.monotonic + Duration::from_secs(30);
                 let levels = Levels::DEFAULT;
-                let produce = Produce { request, batch, levels, acks: Acks::All, until };
+                let (acks, guard) = (Acks::All, None);
+                let produce = Produce { request, batch, levels, acks, until, guard };
                 Input::Partition { partition: partition(), input: PartitionInput::Produce(produce) }
             }
             "wait" => {
@@ -264,6 +265,7 @@ fn group_input(request: RequestId, command: &Command<'_>) -> group::Input {
             group,
             member: None,
             partitions: None,
+            require_stable: false,
         });
     }
     if command.name == "join" {

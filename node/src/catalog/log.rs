@@ -38,6 +38,8 @@ impl LogHandle {
             log_start: opened_with.0,
             high_watermark: opened_with.0,
             last_stable: opened_with.0,
+            aborted_end: Offset::ZERO,
+            removals: 0,
             end: opened_with.0,
             max_timestamp: quorate_core::time::Timestamp::NONE,
             is_settling: false,

@@ -450,7 +450,7 @@ impl LogReader {
                 }
             };
             match walk.scan.step(&bytes) {
-                Step::Frame { position, frame, header } => {
+                Step::Frame { position, frame, header, .. } => {
                     let bytes = bytes.slice(..frame.frame_bytes() as usize);
                     return Ok(Some(Passed { header, position, bytes }));
                 }

@@ -411,12 +411,12 @@ impl Loading<'_> {
             let bytes = window.at(scan.position()).await;
             let bytes = bytes.map_err(StorageError::io("reading a segment", &path))?;
             match scan.step(&bytes) {
-                Step::Frame { frame, header, .. } => {
+                Step::Frame { frame, header, marker, .. } => {
                     self.index.push(&header, frame.levels, frame.frame_bytes());
                     if header.base_offset() < self.recovered.end {
                         continue;
                     }
-                    let applied = self.recovered.apply(&header, frame.frame_bytes());
+                    let applied = self.recovered.apply_parts(&header, marker, frame.frame_bytes());
                     assert!(applied.is_ok(), "a frame at the end lies behind it");
                 }
                 Step::More { bytes } => window.want(bytes),

@@ -383,7 +383,7 @@ impl<'a> Replay<'a> {
             return self.take_offline(partition, "records before the journal's are missing");
         }
         let bytes = frame.header.frame_bytes();
-        let applied = log.recovered.apply(header, bytes);
+        let applied = log.recovered.apply(&frame.batch, bytes);
         assert!(applied.is_ok(), "a frame at the end lies behind it");
         let chunks = frame_chunks(partition, &frame.batch, frame.header.levels);
         log.writing.push(*header, frame.header.levels, chunks, bytes);

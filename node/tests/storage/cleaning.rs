@@ -59,7 +59,7 @@ async fn append(engine: &mut Engine, log: PartitionId, key: u64, tag: u64, bytes
     let live = engine.logs.get_mut(&log).expect("open");
     let batch = keyed(live.state.end, key, tag, bytes);
     let frame_bytes = (FRAME_HEADER_BYTES + batch.len()) as u64;
-    live.state.apply(batch.header(), frame_bytes).expect("it stands at the end");
+    live.state.apply(&batch, frame_bytes).expect("it stands at the end");
     live.batches.push(batch.clone());
     let (flush, end) = (live.flush, live.state.end);
     let op = LogOp::Append { batch, levels: quorate_core::batch::Levels::DEFAULT };

@@ -209,7 +209,7 @@ fn rebuilt(promise: &Promise, found: &Recovered) -> Recovered {
     for batch in &promise.sent {
         if batch.header().base_offset() < found.end {
             let bytes = (FRAME_HEADER_BYTES + batch.len()) as u64;
-            state.apply(batch.header(), bytes).expect("in order");
+            state.apply(batch, bytes).expect("in order");
         }
     }
     state.delete_before(found.log_start);

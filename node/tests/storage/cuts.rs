@@ -74,7 +74,7 @@ impl Line {
                 let _ = state.roll(batch.header().base_offset());
             }
             let bytes = (FRAME_HEADER_BYTES + batch.len()) as u64;
-            state.apply(batch.header(), bytes).expect("in order");
+            state.apply(batch, bytes).expect("in order");
         }
         state.delete_before(start);
         state

@@ -188,7 +188,7 @@ impl Engine {
         let mut batch = batch(log.state.end, tag, count, bytes);
         batch.stamp(log.state.end, log.epoch);
         let frame_bytes = (FRAME_HEADER_BYTES + batch.len()) as u64;
-        log.state.apply(batch.header(), frame_bytes).expect("it stands at the end");
+        log.state.apply(&batch, frame_bytes).expect("it stands at the end");
         log.batches.push(batch.clone());
         let (flush, end) = (log.flush, log.state.end);
         let write = self.send(partition, LogOp::Append { batch, levels: Levels::DEFAULT }).await;

@@ -367,7 +367,8 @@ impl Cores {
                     Acks::All => core::Acks::All,
                 };
                 let levels = Levels::DEFAULT;
-                let produce = core::Produce { request: id, batch, levels, acks, until };
+                let produce =
+                    core::Produce { request: id, batch, levels, acks, until, guard: None };
                 (partition, Wanted::Append { place }, core::Input::Produce(produce))
             }
             What::Delete { operation, partition, before } => {

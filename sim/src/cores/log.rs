@@ -202,7 +202,7 @@ fn apply(state: &mut Recovered, op: &LogOp, compare_every: Option<i64>) {
     match op {
         LogOp::Append { batch, .. } => {
             let bytes = FRAME_HEADER_BYTES + batch.len();
-            state.apply(batch.header(), bytes as u64).expect("batches follow one another");
+            state.apply(batch, bytes as u64).expect("batches follow one another");
         }
         LogOp::Roll { base, snapshot } => {
             state.roll(*base).expect("a segment follows the last");

@@ -311,7 +311,7 @@ fn apply(state: &mut Recovered, partition: PartitionId, op: &LogOp) {
         LogOp::Append { batch, levels } => {
             let bytes = FrameHeader::of(partition, batch, *levels).frame_bytes();
             // A batch that does not follow shows in the comparison.
-            let _ = state.apply(batch.header(), bytes);
+            let _ = state.apply(batch, bytes);
         }
         LogOp::Roll { base, .. } => {
             let _ = state.roll(*base);

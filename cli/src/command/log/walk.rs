@@ -84,7 +84,7 @@ pub(super) fn walk_from(
     let mut bytes = Bytes::new();
     loop {
         match scan.step(&bytes) {
-            Step::Frame { position, frame, header } => {
+            Step::Frame { position, frame, header, .. } => {
                 visit(position, &frame, &header, &bytes);
                 let frame = usize::try_from(frame.frame_bytes()).unwrap_or(usize::MAX);
                 bytes = bytes.slice(frame.min(bytes.len())..);

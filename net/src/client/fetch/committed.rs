@@ -44,7 +44,7 @@ fn ends(batch: &Batch) -> Option<Ending> {
 #[cfg(test)]
 mod tests {
     use quorate_core::batch::{BatchBuilder, Codec};
-    use quorate_core::id::{LeaderEpoch, ProducerEpoch};
+    use quorate_core::id::{CoordinatorEpoch, LeaderEpoch, ProducerEpoch};
     use quorate_core::time::Timestamp;
 
     use super::*;
@@ -55,7 +55,11 @@ mod tests {
         let rows = rows.iter().zip(0..).map(|(&(producer, what), offset)| {
             let (producer, epoch) = (ProducerId(producer), ProducerEpoch(0));
             let marker = |ending| {
-                Marker { ending, coordinator_epoch: 3 }.batch(producer, epoch, Timestamp(1))
+                Marker { ending, coordinator_epoch: CoordinatorEpoch(3) }.batch(
+                    producer,
+                    epoch,
+                    Timestamp(1),
+                )
             };
             let mut batch = match what {
                 "commit" => marker(Ending::Committed),

@@ -108,7 +108,8 @@ impl House {
         let partition = partition(0);
         let input = |request| {
             let acks = Acks::All;
-            let produce = Produce { request, batch, levels: Levels::DEFAULT, acks, until };
+            let produce =
+                Produce { request, batch, levels: Levels::DEFAULT, acks, until, guard: None };
             Input::Partition { partition, input: PartitionInput::Produce(produce) }
         };
         let asked = self.shard.ask(Withdrawal::Never, input).await.expect("runs");

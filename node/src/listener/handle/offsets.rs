@@ -154,7 +154,7 @@ pub(super) async fn delete(
 /// What one group has of one topic, in the order of the request.
 struct Rows {
     name: Text,
-    rows: Vec<(i32, Option<CommittedOffset>)>,
+    rows: Vec<(i32, Result<Option<CommittedOffset>, Refusal>)>,
 }
 
 pub(super) async fn fetch(
@@ -165,14 +165,15 @@ pub(super) async fn fetch(
     if version >= MANY_GROUPS {
         let mut groups = Vec::with_capacity(request.groups.len());
         for asked in once(request.groups, |group| group.group_id.clone()) {
-            groups.push(one_of_many(node, version, asked).await?);
+            groups.push(one_of_many(node, version, asked, request.require_stable).await?);
         }
         return Ok(OffsetFetchResponse { groups, ..OffsetFetchResponse::default() });
     }
     let wanted = request.topics.as_ref().map(|topics| {
         topics.iter().map(|topic| (&topic.name, &topic.partition_indexes[..])).collect()
     });
-    let (found, code) = one(node, (&request.group_id, None), wanted).await?;
+    let (found, code) =
+        one(node, (&request.group_id, None), wanted, request.require_stable).await?;
     let each = if version < ERROR_ON_TOP { code } else { Code::None };
     Ok(OffsetFetchResponse {
         topics: found.into_iter().map(|rows| topic_row(rows, each)).collect(),
@@ -185,6 +186,7 @@ async fn one_of_many(
     node: &Node,
     version: i16,
     mut asked: OffsetFetchRequestGroup,
+    require_stable: bool,
 ) -> Result<OffsetFetchResponseGroup, Stopped> {
     let mut unknown = Vec::new();
     if version >= TOPIC_IDS
@@ -205,7 +207,7 @@ async fn one_of_many(
         topics.iter().map(|topic| (&topic.name, &topic.partition_indexes[..])).collect()
     });
     let member = asked.member_id.as_ref().map(|member| (texts(member), asked.member_epoch));
-    let (found, code) = one(node, (&asked.group_id, member), wanted).await?;
+    let (found, code) = one(node, (&asked.group_id, member), wanted, require_stable).await?;
     let mut topics: Vec<_> = found.into_iter().map(topics_row).collect();
     if asked.with_times && asked.topics.is_none() {
         add_times(node, &asked.group_id, &mut topics).await?;
@@ -267,6 +269,7 @@ async fn one(
     node: &Node,
     (group, member): (&Text, Option<(String, i32)>),
     wanted: Wanted<'_>,
+    require_stable: bool,
 ) -> Result<(Vec<Rows>, Code), Stopped> {
     let partitions = wanted.as_ref().map(|topics| {
         let each = topics.iter().flat_map(|(name, indexes)| {
@@ -276,14 +279,15 @@ async fn one(
         });
         each.collect::<Vec<_>>()
     });
-    let fetch = FetchOffsets { request: RequestId(0), group: texts(group), member, partitions };
+    let (request, group_id) = (RequestId(0), texts(group));
+    let fetch = FetchOffsets { request, group: group_id, member, partitions, require_stable };
     let input = |request| Input::FetchOffsets(FetchOffsets { request, ..fetch });
     match ask(node, group, input).await? {
         Outcome::OffsetsFetched { partitions } => Ok((by_topic(partitions), Code::None)),
         Outcome::Refused(refusal) => {
             let rows = wanted.unwrap_or_default().into_iter().map(|(name, indexes)| Rows {
                 name: name.clone(),
-                rows: indexes.iter().map(|index| (*index, None)).collect(),
+                rows: indexes.iter().map(|index| (*index, Ok(None))).collect(),
             });
             Ok((rows.collect(), Code::from(&refusal)))
         }
@@ -291,7 +295,9 @@ async fn one(
     }
 }
 
-fn by_topic(partitions: Vec<(TopicPartition, Option<CommittedOffset>)>) -> Vec<Rows> {
+fn by_topic(
+    partitions: Vec<(TopicPartition, Result<Option<CommittedOffset>, Refusal>)>,
+) -> Vec<Rows> {
     let mut topics: Vec<Rows> = Vec::new();
     for (partition, found) in partitions {
         let row = (partition.partition, found);
@@ -303,16 +309,20 @@ fn by_topic(partitions: Vec<(TopicPartition, Option<CommittedOffset>)>) -> Vec<R
     topics
 }
 
-/// Offset, epoch and metadata, as the wire says "none" of them.
-fn parts(found: Option<CommittedOffset>) -> (i64, i32, Option<Text>) {
-    found.map_or((-1, -1, Some(Text::default())), |found| {
+/// Offset, epoch and metadata, as the wire says "none" of them; and why there are none.
+fn parts(found: Result<Option<CommittedOffset>, Refusal>) -> ((i64, i32, Option<Text>), Code) {
+    let code = found.as_ref().err().map_or(Code::None, Code::from);
+    let found = found.ok().flatten();
+    let parts = found.map_or((-1, -1, Some(Text::default())), |found| {
         (found.offset.0, found.leader_epoch.0, Some(found.metadata.into()))
-    })
+    });
+    (parts, code)
 }
 
 fn topic_row(Rows { name, rows }: Rows, code: Code) -> OffsetFetchResponseTopic {
     let partitions = rows.into_iter().map(|(partition_index, found)| {
-        let (committed_offset, committed_leader_epoch, metadata) = parts(found);
+        let ((committed_offset, committed_leader_epoch, metadata), own) = parts(found);
+        let code = if code == Code::None { own } else { code };
         OffsetFetchResponsePartition {
             partition_index,
             committed_offset,
@@ -326,13 +336,13 @@ fn topic_row(Rows { name, rows }: Rows, code: Code) -> OffsetFetchResponseTopic 
 
 fn topics_row(Rows { name, rows }: Rows) -> OffsetFetchResponseTopics {
     let partitions = rows.into_iter().map(|(partition_index, found)| {
-        let (committed_offset, committed_leader_epoch, metadata) = parts(found);
+        let ((committed_offset, committed_leader_epoch, metadata), code) = parts(found);
         OffsetFetchResponsePartitions {
             partition_index,
             committed_offset,
             committed_leader_epoch,
             metadata,
-            error_code: Code::None.code(),
+            error_code: code.code(),
             ..OffsetFetchResponsePartitions::default()
         }
     });

@@ -138,7 +138,7 @@ async fn append(
     let partition = log.partition;
     let (acks, until) = (terms.acks, terms.until);
     let input = |request| {
-        let input = Input::Produce(Produce { request, batch, levels, acks, until });
+        let input = Input::Produce(Produce { request, batch, levels, acks, until, guard: None });
         ShardInput::Partition { partition, input }
     };
     let asked = match acks {
@@ -336,6 +336,10 @@ fn sentence(refusal: &Refusal) -> String {
              before it is missing"
         ),
         Refusal::Busy => "as many producers as may be are known or wait: come again".to_owned(),
+        Refusal::InvalidTransactionState { producer } => format!(
+            "producer {producer} has no transaction here that this batch could belong to: it has \
+             ended, or was never begun"
+        ),
         Refusal::StaleProducerEpoch { producer, current } => {
             format!("producer {producer} was replaced: its epoch is {current} by now")
         }

@@ -271,7 +271,7 @@ impl Cluster {
             Acks::Leader => core::Acks::Leader,
             Acks::All => core::Acks::All,
         };
-        core::Produce { request, batch, levels: Levels::DEFAULT, acks, until }
+        core::Produce { request, batch, levels: Levels::DEFAULT, acks, until, guard: None }
     }
 
     /// What there is to read is answered at once; else the reader waits for it.

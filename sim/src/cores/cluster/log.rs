@@ -158,7 +158,7 @@ impl Log {
             while let Some(base) = rolls.next_if(|base| *base <= stored.known.base) {
                 let _ = state.roll(base);
             }
-            let _ = state.apply(stored.batch.header(), frame_bytes(&stored.batch));
+            let _ = state.apply(&stored.batch, frame_bytes(&stored.batch));
         }
         for base in rolls {
             let _ = state.roll(base);
@@ -215,7 +215,7 @@ impl Log {
 
     fn append(&mut self, batch: Batch, levels: Levels) {
         let known = Known::of(&batch);
-        if let Err(error) = self.state.apply(batch.header(), frame_bytes(&batch)) {
+        if let Err(error) = self.state.apply(&batch, frame_bytes(&batch)) {
             self.blame(format!("a batch does not follow: {error}"));
         }
         if self.partition == PartitionId::METADATA
@@ -238,7 +238,7 @@ impl Log {
         let start = self.state.log_start;
         while let Some(base) = self.rolls.pop_front_if(|base| *base <= start) {
             while let Some(stored) = self.batches.pop_front_if(|stored| stored.known.base < base) {
-                let _ = self.floor.apply(stored.batch.header(), frame_bytes(&stored.batch));
+                let _ = self.floor.apply(&stored.batch, frame_bytes(&stored.batch));
             }
             let _ = self.floor.roll(base);
             self.floor.delete_before(base);

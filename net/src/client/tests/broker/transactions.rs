@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use quorate_core::batch::Batch;
 use quorate_core::batch::control::{Ending, Marker};
-use quorate_core::id::{LeaderEpoch, Offset, ProducerEpoch, ProducerId};
+use quorate_core::id::{CoordinatorEpoch, LeaderEpoch, Offset, ProducerEpoch, ProducerId};
 use quorate_core::time::Timestamp;
 
 use super::{Fault, State};
@@ -103,7 +103,11 @@ impl State {
 
     fn mark(&mut self, id: ProducerId, epoch: ProducerEpoch, ending: Ending) {
         let Some(first_offset) = self.transactions.open.remove(&id) else { return };
-        let mut batch = Marker { ending, coordinator_epoch: 1 }.batch(id, epoch, Timestamp(1));
+        let mut batch = Marker { ending, coordinator_epoch: CoordinatorEpoch(1) }.batch(
+            id,
+            epoch,
+            Timestamp(1),
+        );
         let at = self.end_of_log();
         batch.stamp(Offset(at), LeaderEpoch(1));
         self.log.push(batch);
