@@ -26,7 +26,7 @@ use crate::partition::Replica;
 use crate::rng::Rng;
 use crate::time::{Instant, Now};
 use crate::transaction::Transactions;
-use crate::{group, partition, transaction};
+use crate::{group, mutant, partition, transaction};
 
 /// Some of a node's machines, each independent but for the effects routed here.
 #[derive(Debug)]
@@ -65,6 +65,18 @@ struct Slot {
     role: Role,
     /// The leadership of which the machine that lives here was told.
     told: Option<LeaderEpoch>,
+    /// The coordinator of transactions here has heard all of its log, and not that this was the
+    /// end: some of it may not be committed. So many ends are kept back.
+    unsettled: u32,
+}
+
+impl Slot {
+    /// Whether what the machine here has read may still be lost. What a coordinator of transactions
+    /// tells a producer, or a partition by a marker, cannot be taken back.
+    fn holds_back(&self) -> bool {
+        let holds = self.role == Role::Transactions && self.replica.view().is_settling;
+        holds && !mutant!("transaction-told-before-committed")
+    }
 }
 
 impl Shard {
@@ -131,7 +143,7 @@ impl Shard {
         let Open { partition, role, recovered, config, assignment } = open;
         let limits = self.limits.partition.clone();
         let replica = Replica::new(self.id, recovered, config, assignment, limits);
-        let slot = Slot { replica, role, told: None };
+        let slot = Slot { replica, role, told: None, unsettled: 0 };
         let before = self.partitions.insert(partition, slot);
         assert!(before.is_none(), "partition {partition} is open already");
         match role {
@@ -214,11 +226,15 @@ impl Shard {
     }
 
     fn on_replayed(&mut self, partition: PartitionId, batch: Option<Batch>) {
-        let slot = self.partitions.get(&partition);
         // Dropped while it was read, or nobody's.
-        let Some(owner) = slot.and_then(|slot| Owner::of(slot.role, partition)) else { return };
+        let Some(slot) = self.partitions.get_mut(&partition) else { return };
+        let Some(owner) = Owner::of(slot.role, partition) else { return };
         let input = match batch {
             Some(batch) => own_log::Input::Replayed { batch },
+            None if slot.holds_back() => {
+                slot.unsettled += 1;
+                return;
+            }
             None => own_log::Input::ReplayEnded,
         };
         self.work.push_back(told(owner, input));

@@ -13,13 +13,11 @@ use quorate_core::batch::{Codec, Rules};
 use quorate_core::id::{NodeId, PartitionId, TopicId};
 use quorate_core::metadata::Image;
 use quorate_core::metadata::config::TopicConfigs;
+pub(crate) use quorate_core::metadata::topic::{OFFSETS_TOPIC, TRANSACTIONS_TOPIC};
 use quorate_core::partition::interface::Assignment;
 use tokio::sync::Notify;
 
 use self::log::LogHandle;
-
-/// The topic whose partitions hold what groups have committed.
-pub(crate) const OFFSETS_TOPIC: &str = "__consumer_offsets";
 
 /// A topic as it is served. Never changed: a change makes another one.
 #[derive(Debug)]
@@ -53,7 +51,7 @@ pub(crate) enum Log {
 impl Topic {
     /// Topics of the node's own; users read them at most.
     pub(crate) fn is_internal(name: &str) -> bool {
-        name == OFFSETS_TOPIC
+        matches!(name, OFFSETS_TOPIC | TRANSACTIONS_TOPIC)
     }
 
     /// `None` for an index that the topic does not have.

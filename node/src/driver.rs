@@ -18,6 +18,7 @@ use quorate_core::partition::interface::Message;
 use quorate_core::shard::Shard;
 use quorate_core::shard::interface::{Effect, Input, Open, Outcome};
 use quorate_core::time::Now;
+use quorate_core::transaction::interface::Marker;
 use quorate_net::clock::{Clock, Sleep};
 use tokio::sync::{mpsc, oneshot};
 
@@ -35,6 +36,7 @@ use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::quorum_cell::QuorumCell;
 use crate::storage::{WriteQueue, WriteRequest};
+use crate::transactions::rounds::{Round, Rounds};
 use crate::witness::Witness;
 
 /// What a shard's inbox holds.
@@ -86,6 +88,8 @@ pub(crate) struct Surroundings {
     pub(crate) peers: Peers,
     /// Where what leaders wish of the replicas in sync goes.
     pub(crate) proposals: Proposals,
+    /// Where what coordinators of transactions have decided goes.
+    pub(crate) rounds: Rounds,
     pub(crate) halt: Arc<Halt>,
     pub(crate) metrics: Arc<Metrics>,
     /// Whoever watches, in simulation.
@@ -104,7 +108,7 @@ pub(crate) struct Driver {
     inbox: mpsc::Receiver<Command>,
     client: ShardClient,
     logs: HashMap<PartitionId, Arc<LogHandle>>,
-    /// The number of each coordinator's last `Replay`; what an earlier one says is not heard.
+    /// The number of each coordinator's last `Replay`; what an earlier one reads is not heard.
     replays: HashMap<PartitionId, u64>,
     next_replay: u64,
     replies: Replies,
@@ -114,6 +118,7 @@ pub(crate) struct Driver {
     /// What this round has for replicas on other nodes, and what its leaders wish.
     sent: Vec<(NodeId, PartitionId, Message)>,
     wishes: Vec<Wish>,
+    markers: Vec<(i32, Marker)>,
     reads: mpsc::Sender<Wanted>,
     unread: Unread,
     effects: Vec<Effect>,
@@ -140,6 +145,7 @@ pub(crate) fn start(shard: Shard, around: Surroundings, inbox_max: usize) -> Sha
         passed: Vec::new(),
         sent: Vec::new(),
         wishes: Vec::new(),
+        markers: Vec::new(),
         reads,
         unread: Unread::default(),
         effects: Vec::new(),
@@ -273,14 +279,12 @@ impl Driver {
                 self.step(now, input);
             }
             Command::Replayed { partition, number, batch } => {
-                if self.replays.get(&partition) == Some(&number) {
-                    self.step(
-                        now,
-                        match batch {
-                            Some(batch) => Input::Replayed { partition, batch },
-                            None => Input::ReplayEnded { partition },
-                        },
-                    );
+                let is_last = self.replays.get(&partition) == Some(&number);
+                match batch {
+                    Some(batch) if is_last => self.step(now, Input::Replayed { partition, batch }),
+                    Some(_) => {}
+                    // Machines count the replays that they have asked for.
+                    None => self.step(now, Input::ReplayEnded { partition }),
                 }
             }
             Command::Barrier(passed) => self.passed.push(passed),
@@ -291,6 +295,22 @@ impl Driver {
     fn step(&mut self, now: Now, input: Input) {
         self.around.metrics.shard_steps.add(1);
         self.shard.step(now, input, &mut self.effects);
+    }
+
+    /// What the log holds is read for the machine beside it.
+    fn replay(&mut self, partition: PartitionId) {
+        let Some(log) = self.logs.get(&partition) else { return };
+        self.next_replay += 1;
+        self.replays.insert(partition, self.next_replay);
+        let replay = Replay {
+            view: log.view(),
+            log: Arc::clone(log),
+            number: self.next_replay,
+            shard: self.client.clone(),
+            clock: Arc::clone(&self.around.clock),
+            halt: Arc::clone(&self.around.halt),
+        };
+        replay.start();
     }
 
     /// Does what the round's steps asked for, in their order.
@@ -318,21 +338,7 @@ impl Driver {
                 Effect::Committed(records) => self.around.news.tell(records),
                 Effect::Restored(records) => self.around.news.restore(records),
                 Effect::QuorumRole { role, cluster } => self.around.quorum.tell(role, cluster),
-                Effect::Replay { partition } => {
-                    if let Some(log) = self.logs.get(&partition) {
-                        self.next_replay += 1;
-                        self.replays.insert(partition, self.next_replay);
-                        let replay = Replay {
-                            view: log.view(),
-                            log: Arc::clone(log),
-                            number: self.next_replay,
-                            shard: self.client.clone(),
-                            clock: Arc::clone(&self.around.clock),
-                            halt: Arc::clone(&self.around.halt),
-                        };
-                        replay.start();
-                    }
-                }
+                Effect::Replay { partition } => self.replay(partition),
                 Effect::Halt { partition, reason } => {
                     self.around.halt.halt(&format!("partition {partition}: {reason:?}"));
                 }
@@ -342,8 +348,9 @@ impl Driver {
                 Effect::ReadLog { partition, to, from, up_to, bytes_max } => {
                     self.read_for(partition, to, from, up_to, bytes_max);
                 }
-                // No topic of this build holds transactions: nobody decides anything.
-                Effect::SendMarker { .. } => {}
+                Effect::SendMarker { coordinator, marker } => {
+                    self.markers.push((coordinator, marker));
+                }
                 Effect::Clean { partition, clean } => self.clean(partition, Task::Clean(clean)),
                 Effect::Discard { partition, cleaned } => {
                     self.clean(partition, Task::Discard(cleaned));
@@ -353,6 +360,10 @@ impl Driver {
         self.effects = effects;
         if !self.sent.is_empty() {
             self.around.peers.send_round(&mut self.sent);
+        }
+        if !self.markers.is_empty() {
+            let (shard, markers) = (self.client.clone(), std::mem::take(&mut self.markers));
+            self.around.rounds.leave(Round { shard, markers });
         }
         if !self.wishes.is_empty() {
             self.around.proposals.leave(std::mem::take(&mut self.wishes));

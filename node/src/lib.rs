@@ -25,3 +25,4 @@ mod quorum_cell;
 mod scrubber;
 mod space;
 mod timekeeper;
+mod transactions;

@@ -23,7 +23,7 @@ use quorate_net::transport::Listener;
 use tokio::sync::Notify;
 
 use self::calls::Calls;
-use self::frames::{QUESTION, QUORUM, REPLICAS, REPLY, REQUEST, Reply};
+use self::frames::{ERRAND, QUESTION, QUORUM, REPLICAS, REPLY, REQUEST, Reply};
 pub use self::links::LinkStatus;
 use self::links::Links;
 use crate::catalog::Catalog;
@@ -32,6 +32,7 @@ use crate::driver::Command;
 use crate::driver::ask::ShardClient;
 use crate::listener::stop::{Pace, Stop};
 use crate::quorum_cell::QuorumCell;
+use crate::transactions::errand::{Done, Errand};
 
 /// Refusals remembered for the status.
 const REFUSALS_MAX: usize = 64;
@@ -190,7 +191,7 @@ impl Peers {
         match self.call(to, REQUEST, |id| frames::request(id, input)).await? {
             Reply::Outcome(outcome) => Ok(outcome),
             Reply::NotHere => Err(NoAnswer::NotAsked),
-            Reply::Quorum(_) => Err(NoAnswer::Unknown),
+            Reply::Quorum(_) | Reply::Errand(_) => Err(NoAnswer::Unknown),
         }
     }
 
@@ -203,7 +204,17 @@ impl Peers {
         match self.call(to, QUESTION, |id| frames::question(id, question)).await? {
             Reply::Quorum(outcome) => Ok(outcome),
             Reply::NotHere => Err(NoAnswer::NotAsked),
-            Reply::Outcome(_) => Err(NoAnswer::Unknown),
+            Reply::Outcome(_) | Reply::Errand(_) => Err(NoAnswer::Unknown),
+        }
+    }
+
+    /// Has an errand done on node `to`, as `ask` asks its controller. `NotAsked` where that node
+    /// has too many of them.
+    pub(crate) async fn run_errand(&self, to: NodeId, errand: &Errand) -> Result<Done, NoAnswer> {
+        match self.call(to, ERRAND, |id| frames::errand(id, errand)).await? {
+            Reply::Errand(done) => Ok(done),
+            Reply::NotHere => Err(NoAnswer::NotAsked),
+            Reply::Outcome(_) | Reply::Quorum(_) => Err(NoAnswer::Unknown),
         }
     }
 

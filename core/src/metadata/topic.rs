@@ -15,6 +15,9 @@ pub const METADATA_TOPIC: &str = "__cluster_metadata";
 /// Where groups keep their offsets.
 pub const OFFSETS_TOPIC: &str = "__consumer_offsets";
 
+/// Where coordinators of transactions keep what they decide.
+pub const TRANSACTIONS_TOPIC: &str = "__transaction_state";
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topic {
     pub id: TopicId,
@@ -27,7 +30,7 @@ pub struct Topic {
 
 /// Whether the cluster keeps its own records there; such topics are not deleted.
 pub fn is_internal(name: &str) -> bool {
-    matches!(name, METADATA_TOPIC | OFFSETS_TOPIC)
+    matches!(name, METADATA_TOPIC | OFFSETS_TOPIC | TRANSACTIONS_TOPIC)
 }
 
 /// Names are equal in metrics, where `.` and `_` are one, if these are equal.
@@ -82,7 +85,7 @@ mod tests {
     #[test]
     fn names_are_held_to_kafkas_rules() {
         let longest = "x".repeat(NAME_BYTES_MAX);
-        for name in ["a", "A.b_c-9", "...", "__consumer_offsets", &longest] {
+        for name in ["a", "A.b_c-9", "...", OFFSETS_TOPIC, TRANSACTIONS_TOPIC, &longest] {
             assert_eq!(check_name(name), Ok(()), "{name}");
         }
         assert_eq!(check_name(""), Err(InvalidName::Empty));

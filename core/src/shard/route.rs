@@ -101,12 +101,25 @@ impl Shard {
         slot.replica.step(now, input, &mut asked);
         let deadline = slot.replica.deadline();
         let told = Self::tell_leadership(partition, slot);
+        let settled = Self::tell_settled(partition, slot, told.is_some());
         self.plan(Key::Partition(partition), deadline);
         for effect in asked.drain(..) {
             self.route_partition(partition, effect, effects);
         }
         self.partition_effects = asked;
         self.work.extend(told);
+        self.work.extend(settled);
+    }
+
+    /// All that the coordinator here has read is committed now; or it was read for a leadership
+    /// that is over, and the machine, which has heard so, knows what this end is the end of.
+    fn tell_settled(partition: PartitionId, slot: &mut Slot, is_over: bool) -> Vec<Work> {
+        if slot.unsettled == 0 || (slot.holds_back() && !is_over) {
+            return Vec::new();
+        }
+        let ends = std::mem::take(&mut slot.unsettled);
+        let owner = Owner::of(slot.role, partition).expect("only a coordinator's log is read");
+        (0..ends).map(|_| told(owner, own_log::Input::ReplayEnded)).collect()
     }
 
     /// What the machine that lives at `slot` must hear of a change of leadership.

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 pub use super::state::{Phase, TopicPartition, TransactionVersion};
 use crate::batch::control::Ending;
 use crate::id::{LeaderEpoch, ProducerEpoch, ProducerId, RequestId};
@@ -171,6 +173,8 @@ pub struct List {
     pub producers: Vec<ProducerId>,
     /// Only transactions that have run longer. KIP-994.
     pub longer_than: Option<Duration>,
+    /// A regular expression for the whole id. KIP-1152.
+    pub pattern: Option<String>,
 }
 
 impl Input {
@@ -243,7 +247,7 @@ pub struct Described {
 }
 
 /// Why a request is not granted; the node has Kafka's code for each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
     /// Another node leads the partition.
     NotCoordinator,
@@ -267,4 +271,6 @@ pub enum Refusal {
     Full,
     /// Nobody has used this transactional id, or it has expired.
     UnknownId,
+    /// No regular expression, or one that would take too much memory.
+    InvalidPattern,
 }

@@ -3,11 +3,27 @@
 
 use std::fmt::Write as _;
 
+use regex::{Regex, RegexBuilder};
+
 use super::interface::{Claim, Described, Effect, List, Listed, Outcome, Refusal};
 use super::state::{State, TopicPartition};
 use super::{Transactions, refuse, rules};
 use crate::id::RequestId;
 use crate::time::{Now, Timestamp};
+
+/// Bytes that a compiled pattern may take.
+const PATTERN_BYTES_MAX: usize = 256 << 10;
+
+fn compile(pattern: &str) -> Result<Regex, Refusal> {
+    let build = |text: &str| {
+        let mut builder = RegexBuilder::new(text);
+        let bounded = builder.size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
+        bounded.nest_limit(100).build().map_err(|_| Refusal::InvalidPattern)
+    };
+    // Alone first: what is no pattern by itself must not become one between parentheses.
+    build(pattern)?;
+    build(&format!(r"\A(?:{pattern})\z"))
+}
 
 impl Transactions {
     pub(super) fn on_verify(
@@ -37,6 +53,11 @@ impl Transactions {
         if let Err(refusal) = self.admit() {
             return refuse(effects, list.request, refusal);
         }
+        let pattern = match list.pattern.as_deref().map(compile).transpose() {
+            Ok(pattern) => pattern,
+            Err(refusal) => return refuse(effects, list.request, refusal),
+        };
+        let named = |name: &str| pattern.as_ref().is_none_or(|pattern| pattern.is_match(name));
         let wanted = |state: &State| {
             let producers = &list.producers;
             (list.phases.is_empty() || list.phases.contains(&state.phase))
@@ -49,6 +70,9 @@ impl Transactions {
         };
         let listed = self.identities.values().filter_map(|identity| {
             let state = identity.state.as_ref().filter(|state| wanted(state))?;
+            if !named(&identity.name) {
+                return None;
+            }
             Some(Listed {
                 transactional_id: identity.name.clone(),
                 producer: state.producer,

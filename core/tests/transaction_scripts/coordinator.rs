@@ -317,6 +317,7 @@ fn request(words: &Words<'_>, request: RequestId) -> Input {
                 phases: words.plain[1..].iter().map(|name| named(name).expect("a phase")).collect(),
                 producers: producer.into_iter().collect(),
                 longer_than: words.named("longer").map(duration),
+                pattern: words.named("like").map(str::to_owned),
             })
         }
         "describe" => Input::Describe { request, transactional_id: words.plain[1].to_owned() },

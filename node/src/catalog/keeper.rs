@@ -25,7 +25,7 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 use super::log::LogHandle;
 use super::news::{News, Stretch};
 use super::told::Told;
-use super::{Catalog, Log, OFFSETS_TOPIC, Partition, Topic};
+use super::{Catalog, Log, OFFSETS_TOPIC, Partition, TRANSACTIONS_TOPIC, Topic};
 use crate::driver::Command;
 use crate::driver::ask::{ShardClient, Stopped};
 use crate::driver::lane::shard_of;
@@ -369,7 +369,11 @@ impl Keeper {
             }
             Err(LogError::Storage(error)) => return Err(error.into()),
         };
-        let role = if topic.name == OFFSETS_TOPIC { Role::Offsets } else { Role::Data };
+        let role = match topic.name.as_str() {
+            OFFSETS_TOPIC => Role::Offsets,
+            TRANSACTIONS_TOPIC => Role::Transactions,
+            _ => Role::Data,
+        };
         let shard = self.shards[self.shard_of(partition)].clone();
         let range = (recovered.log_start, recovered.end);
         let log = Arc::new(LogHandle::new(partition, shard, reader, range));

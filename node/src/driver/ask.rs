@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use quorate_core::id::{PartitionId, RequestId};
 use quorate_core::partition;
 use quorate_core::shard::interface::{Input, Outcome};
-use quorate_core::{controller, group};
+use quorate_core::{controller, group, transaction};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Command;
@@ -103,6 +103,9 @@ pub(crate) enum Withdrawal {
     Group {
         coordinator: i32,
     },
+    Transaction {
+        coordinator: i32,
+    },
     Controller,
 }
 
@@ -139,6 +142,10 @@ impl Drop for Asked {
             Withdrawal::Group { coordinator } => {
                 let input = group::interface::Input::Cancelled { request };
                 Input::Group { coordinator, input }
+            }
+            Withdrawal::Transaction { coordinator } => {
+                let input = transaction::interface::Input::Cancelled { request };
+                Input::Transaction { coordinator, input }
             }
             Withdrawal::Controller => {
                 Input::Controller(controller::interface::Input::Cancelled { request })

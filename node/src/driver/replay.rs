@@ -47,8 +47,12 @@ impl Replay {
     pub(super) fn start(self) {
         tokio::spawn(async move {
             match self.feed().await {
-                Ok(())
-                | Err(Failed::Stopped | Failed::Read(ReadError::Removed | ReadError::Cut)) => {}
+                // A machine counts its replays: each has an end, one that nobody waits for, too.
+                Ok(()) | Err(Failed::Read(ReadError::Removed | ReadError::Cut)) => {
+                    // The node stops if nobody hears it.
+                    let _ = self.tell(None).await;
+                }
+                Err(Failed::Stopped) => {}
                 Err(Failed::Read(error)) => {
                     // Going on without a part of what was decided would be a lie.
                     let partition = self.log.partition;
@@ -92,7 +96,7 @@ impl Replay {
                 self.tell(Some(batch)).await?;
             }
         }
-        self.tell(None).await
+        Ok(())
     }
 
     async fn tell(&self, batch: Option<quorate_core::batch::Batch>) -> Result<(), Failed> {

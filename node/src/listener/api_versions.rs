@@ -1,25 +1,35 @@
 //! What a node says it speaks. Every client begins with this question.
 
+use std::collections::BTreeMap;
+
+use quorate_core::metadata::FeatureRange;
 use quorate_net::kafka::ApiKey;
 use quorate_net::kafka::messages::ApiVersionsResponse;
 use quorate_net::kafka::messages::api_versions::{
     ApiVersion, FinalizedFeatureKey, SupportedFeatureKey,
 };
 
-/// Kafka's name for the protocol of consumer groups, KIP-848, and the level that we speak.
-const GROUP_VERSION: (&str, i16) = ("group.version", 1);
+/// The protocol of consumer groups (KIP-848), and that of transactions (KIP-890), in Kafka's names:
+/// from which level to which we speak it.
+const FEATURES: [(&str, i16, i16); 2] =
+    [("group.version", 1, 1), (TRANSACTION_VERSION, 1, TRANSACTION_LEVEL)];
+const TRANSACTION_VERSION: &str = "transaction.version";
+/// Producers give every transaction an epoch of its own where this is the cluster's level. It is,
+/// unless an operator has set another one.
+const TRANSACTION_LEVEL: i16 = 2;
+
+/// What this node can do, as it tells the controller.
+pub(crate) fn features() -> Vec<FeatureRange> {
+    let range = |(name, min, max): &(&str, i16, i16)| FeatureRange {
+        name: (*name).to_owned(),
+        min: *min,
+        max: *max,
+    };
+    FEATURES.iter().map(range).collect()
+}
 
 /// Requests that we read but have no handler for: refused as if they were not in the table.
-const UNSERVED: [ApiKey; 8] = [
-    ApiKey::AddPartitionsToTxn,
-    ApiKey::AddOffsetsToTxn,
-    ApiKey::EndTxn,
-    ApiKey::WriteTxnMarkers,
-    ApiKey::TxnOffsetCommit,
-    ApiKey::DescribeProducers,
-    ApiKey::DescribeTransactions,
-    ApiKey::ListTransactions,
-];
+const UNSERVED: [ApiKey; 1] = [ApiKey::DescribeProducers];
 
 /// Whether a request of this kind has a handler.
 pub(crate) fn serves(key: ApiKey) -> bool {
@@ -27,28 +37,33 @@ pub(crate) fn serves(key: ApiKey) -> bool {
 }
 
 /// What is served of the table. Clients pick the highest version that both sides know.
-pub(crate) fn response() -> ApiVersionsResponse {
+/// `levels` are those of the cluster, where they were set.
+pub(crate) fn response(levels: &BTreeMap<String, i16>) -> ApiVersionsResponse {
     let api_keys = ApiKey::ALL.iter().filter(|key| serves(**key)).map(|key| {
         let (min_version, max_version) = key.advertised();
         ApiVersion { api_key: key.code(), min_version, max_version }
     });
-    let (name, level) = GROUP_VERSION;
     ApiVersionsResponse {
         api_keys: api_keys.collect(),
-        supported_features: vec![SupportedFeatureKey {
-            name: name.into(),
-            // Clients below version 4 of this question do not bear a 0 here.
-            min_version: level,
-            max_version: level,
-        }],
+        supported_features: FEATURES.map(supported).to_vec(),
         finalized_features_epoch: 0,
-        finalized_features: vec![FinalizedFeatureKey {
-            name: name.into(),
-            max_version_level: level,
-            min_version_level: level,
-        }],
+        finalized_features: FEATURES.map(|feature| finalized(feature, levels)).to_vec(),
         ..ApiVersionsResponse::default()
     }
+}
+
+/// Clients below version 4 of this question do not bear a 0 as the lowest level.
+fn supported((name, min_version, max_version): (&str, i16, i16)) -> SupportedFeatureKey {
+    SupportedFeatureKey { name: name.into(), min_version, max_version }
+}
+
+fn finalized(
+    (name, min, max): (&str, i16, i16),
+    levels: &BTreeMap<String, i16>,
+) -> FinalizedFeatureKey {
+    let level = levels.get(name).copied().filter(|level| (min..=max).contains(level));
+    let level = level.unwrap_or(max);
+    FinalizedFeatureKey { name: name.into(), max_version_level: level, min_version_level: level }
 }
 
 /// Whether a client calls itself by a name that Kafka accepts: letters, digits, dashes and dots,
@@ -66,7 +81,7 @@ mod tests {
 
     #[test]
     fn what_has_no_handler_is_not_told() {
-        let told = response().api_keys;
+        let told = response(&BTreeMap::new()).api_keys;
         assert!(told.iter().any(|row| row.api_key == ApiKey::InitProducerId.code()));
         for key in UNSERVED {
             assert!(told.iter().all(|row| row.api_key != key.code()), "{key}");

@@ -20,6 +20,8 @@ pub(crate) mod quorum;
 pub(crate) mod records;
 pub(crate) mod repeated;
 pub(crate) mod topics;
+pub(crate) mod transactions;
+mod verify;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -51,7 +53,7 @@ impl Serve for Handlers {
                 )
             }
             Request::ApiVersions(request) => {
-                answer(std::future::ready(Ok(api_versions(version, &request))))
+                answer(std::future::ready(Ok(api_versions(&node, version, &request))))
             }
             Request::Metadata(request) => {
                 answer(async move { metadata::metadata(&node, version, request).await })
@@ -72,13 +74,48 @@ impl Serve for Handlers {
                 answer(async move { records::delete_records(&node, request).await })
             }
             Request::InitProducerId(request) => {
-                answer(async move { producer_id::init(&node, &request).await })
+                answer(async move { producer_id::init(&node, version, &request).await })
             }
             Request::DescribeLogDirs(request) => {
                 answer(async move { Ok(log_dirs::describe(&node, request).await) })
             }
+            Request::AddPartitionsToTxn(_)
+            | Request::AddOffsetsToTxn(_)
+            | Request::EndTxn(_)
+            | Request::TxnOffsetCommit(_)
+            | Request::WriteTxnMarkers(_)
+            | Request::ListTransactions(_)
+            | Request::DescribeTransactions(_) => transact(node, version, request),
             other => administer(node, client, header, other),
         }
+    }
+}
+
+/// Requests of transactional producers, and of tools that look after them.
+fn transact(node: Arc<Node>, version: i16, request: Request) -> Starting {
+    match request {
+        Request::AddPartitionsToTxn(request) => {
+            answer(async move { transactions::add_partitions(&node, version, request).await })
+        }
+        Request::AddOffsetsToTxn(request) => {
+            answer(async move { transactions::add_offsets(&node, version, request).await })
+        }
+        Request::EndTxn(request) => {
+            answer(async move { transactions::end(&node, version, request).await })
+        }
+        Request::TxnOffsetCommit(request) => {
+            answer(async move { transactions::offsets::commit(&node, version, request).await })
+        }
+        Request::WriteTxnMarkers(request) => {
+            answer(async move { transactions::admin::write_markers(&node, version, request).await })
+        }
+        Request::ListTransactions(request) => {
+            answer(async move { transactions::admin::list(&node, request).await })
+        }
+        Request::DescribeTransactions(request) => {
+            answer(async move { transactions::admin::describe(&node, request).await })
+        }
+        other => unreachable!("{} is no request of transactions", other.key()),
     }
 }
 
@@ -147,8 +184,8 @@ pub(crate) fn answer<R: Into<Response> + 'static>(
     })
 }
 
-fn api_versions(version: i16, request: &ApiVersionsRequest) -> ApiVersionsResponse {
-    let mut response = api_versions::response();
+fn api_versions(node: &Node, version: i16, request: &ApiVersionsRequest) -> ApiVersionsResponse {
+    let mut response = api_versions::response(node.catalog.read().image.features());
     let named = [&request.client_software_name, &request.client_software_version];
     if version >= 3 && !named.iter().all(|name| api_versions::is_software_name(name)) {
         response.error_code = Code::InvalidRequest.code();

@@ -9,7 +9,7 @@
 //! partitions. Any other request begins when everything before it is answered, as in Kafka, whose
 //! clients rely on it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -287,9 +287,11 @@ impl Session {
                 if !self.waiting.is_empty() || self.starting.is_some() {
                     return Err(End::garbage("a version of ApiVersions beyond ours, pipelined"));
                 }
-                let chunks =
-                    unsupported_api_versions(prefix.correlation_id, api_versions::response())
-                        .map_err(End::garbage)?;
+                let chunks = unsupported_api_versions(
+                    prefix.correlation_id,
+                    api_versions::response(&BTreeMap::new()),
+                )
+                .map_err(End::garbage)?;
                 self.push(Encoded { chunks, records: Vec::new() }, None);
             }
             Err(error) => return Err(End::garbage(error)),

@@ -19,6 +19,7 @@ use crate::catalog::news::News;
 use crate::config::{NodeConfig, split_address};
 use crate::driver::ask::{Stopped, Withdrawal};
 use crate::halt::Halt;
+use crate::listener::api_versions::features;
 use crate::listener::stop::Stop;
 use crate::membership::proposals::Wish;
 use crate::membership::{Membership, NoMember, Said};
@@ -102,6 +103,7 @@ impl Joining<'_> {
             roles: node.config.node.roles.into(),
             clean_stop: self.report.clean,
             rotten: self.report.rot.iter().map(|rot| rot.partition).collect(),
+            features: features(),
             ..RegisterNode::default()
         };
         let membership = Arc::new(Membership {

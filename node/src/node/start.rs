@@ -45,6 +45,7 @@ use crate::scrubber::Scrubber;
 use crate::space;
 use crate::storage::{Identity, Storage, StorageConfig};
 use crate::timekeeper::{self, Timekeeper};
+use crate::transactions::rounds::{self, Round, Rounds};
 use crate::witness::Witness;
 use crate::world::World;
 
@@ -69,7 +70,7 @@ pub(super) async fn start(
     let address = advertised(&config, local);
     let monitors = monitors(&config, &world).await?;
     let door = join::door(&config, &world).await?;
-    let (told, wishes) = Told::new();
+    let (told, wishes, markers) = Told::new();
     let wall_clock = timekeeper::at_start(&config.clock, report.believed, world.clock.now());
     let (cleaner, jobs) = cleaner::channel();
     let (storage, lanes) = (&storage, &*lanes);
@@ -95,6 +96,7 @@ pub(super) async fn start(
         stop: &started.running.shared.stop,
     };
     tokio::spawn(keeper(node, Arc::clone(&news), &started.halt, witness).run());
+    tokio::spawn(rounds::carry(Arc::downgrade(node), markers));
     tokio::spawn(timekeeper(node, wall_clock, &started.halt).run());
     tokio::spawn(Scrubber::new(node).run());
     let (storage, clock) = (Arc::downgrade(&node.storage), Arc::clone(&node.clock));
@@ -218,12 +220,14 @@ struct Told {
     quorum: Arc<QuorumCell>,
     peers: Peers,
     proposals: Proposals,
+    rounds: Rounds,
 }
 
 impl Told {
-    /// With where the proposals arrive.
-    fn new() -> (Self, mpsc::Receiver<Vec<Wish>>) {
+    /// With where the proposals, and the markers of transactions, arrive.
+    fn new() -> (Self, mpsc::Receiver<Vec<Wish>>, mpsc::Receiver<Round>) {
         let (proposals, wishes) = proposals::channel();
+        let (rounds, markers) = rounds::channel();
         let told = Self {
             halt: Arc::default(),
             metrics: Arc::new(Metrics::default()),
@@ -231,8 +235,9 @@ impl Told {
             quorum: Arc::default(),
             peers: Peers::new(),
             proposals,
+            rounds,
         };
-        (told, wishes)
+        (told, wishes, markers)
     }
 }
 
@@ -300,6 +305,7 @@ impl Machinery<'_> {
                 quorum: Arc::clone(&told.quorum),
                 peers: told.peers.clone(),
                 proposals: told.proposals.clone(),
+                rounds: told.rounds.clone(),
                 halt: Arc::clone(&told.halt),
                 witness: witness.clone(),
                 metrics: Arc::clone(&told.metrics),

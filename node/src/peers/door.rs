@@ -16,11 +16,13 @@ use quorate_net::peer::frame::{Frame, PULSE};
 use quorate_net::peer::inbound::{Inbound, NotAccepted};
 use quorate_net::transport::{Listener, Stream};
 
-use super::frames::{self, QUESTION, QUORUM, REPLICAS, REPLY, REQUEST, Reply};
+use super::frames::{self, ERRAND, QUESTION, QUORUM, REPLICAS, REPLY, REQUEST, Reply};
 use super::{Shared, links};
 use crate::driver::Command;
 use crate::driver::ask::{Stopped, Withdrawal};
 use crate::driver::lane::shard_of;
+use crate::transactions::Office;
+use crate::transactions::errand::Errand;
 
 /// After a failed accept the door stays shut for so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -118,6 +120,7 @@ async fn read(shared: &Arc<Shared>, mut inbound: Inbound) -> Result<(), End> {
         links::connected(&shared.shards, hello.node).await?;
     }
     let served = Arc::new(AtomicUsize::new(0));
+    let errands = Arc::new(AtomicUsize::new(0));
     while let Some(frame) = inbound.next().await.map_err(End::Broken)? {
         match (frame.kind, hello.channel) {
             (PULSE, _) => {}
@@ -141,6 +144,10 @@ async fn read(shared: &Arc<Shared>, mut inbound: Inbound) -> Result<(), End> {
             (QUESTION, Channel::Control) => {
                 let (id, question) = frames::parse_question(&frame).map_err(End::Malformed)?;
                 on_question(shared, hello.node, id, question, &served);
+            }
+            (ERRAND, Channel::Control) => {
+                let (id, errand) = frames::parse_errand(&frame).map_err(End::Malformed)?;
+                on_errand(shared, hello.node, id, errand, &errands);
             }
             (REPLY, Channel::Control) => {
                 let (id, reply) = frames::parse_reply(&frame).map_err(End::Malformed)?;
@@ -183,6 +190,25 @@ fn on_question(
     serve_call(shared, from, id, served, busy, answer);
 }
 
+/// For the sake of a transaction: asked of whichever machine it names, which knows whether it
+/// leads.
+fn on_errand(
+    shared: &Arc<Shared>,
+    from: NodeId,
+    id: u64,
+    errand: Errand,
+    served: &Arc<AtomicUsize>,
+) {
+    let here = Arc::clone(shared);
+    let answer = async move {
+        let Shared { catalog, shards, around, .. } = &*here;
+        let office = Office { catalog, shards, clock: &*around.clock };
+        office.run(errand).await.map(Reply::Errand)
+    };
+    // Who asked comes again.
+    reply_when_done(shared, from, id, served, || Reply::NotHere, answer);
+}
+
 /// Answers on this node's own link, while more is read.
 fn on_request(
     shared: &Arc<Shared>,
@@ -222,6 +248,17 @@ fn serve_call(
     if shared.quorum.state().leader(shared.node) != Some(shared.node) {
         return shared.reply(from, id, &Reply::NotHere);
     }
+    reply_when_done(shared, from, id, served, busy, answer);
+}
+
+fn reply_when_done(
+    shared: &Arc<Shared>,
+    from: NodeId,
+    id: u64,
+    served: &Arc<AtomicUsize>,
+    busy: impl FnOnce() -> Reply,
+    answer: impl Future<Output = Result<Reply, Stopped>> + Send + 'static,
+) {
     let Some(guest) = Guest::enter(served, shared.requests_max) else {
         return shared.reply(from, id, &busy());
     };

@@ -12,6 +12,8 @@ use quorate_core::quorum::interface::Question;
 use quorate_net::peer::frame::Frame;
 use serde::{Deserialize, Serialize};
 
+use crate::transactions::errand::{Done, Errand};
+
 /// One message of the quorum. Control.
 pub(super) const QUORUM: u8 = 2;
 /// Messages between replicas, what one round of a shard has for one node. Data.
@@ -22,6 +24,9 @@ pub(super) const REQUEST: u8 = 4;
 pub(super) const REPLY: u8 = 5;
 /// A question for whoever leads the quorum; the answer is a `REPLY`. Control.
 pub(super) const QUESTION: u8 = 6;
+/// What a coordinator of transactions and partitions have to say to one another; the answer is a
+/// `REPLY`. Control.
+pub(super) const ERRAND: u8 = 7;
 
 /// Of all heads but the quorum's, which has its own.
 const VERSION: u8 = 1;
@@ -46,6 +51,7 @@ struct Part {
 pub(super) enum Reply {
     Outcome(Outcome),
     Quorum(quorum::interface::Outcome),
+    Errand(Done),
     /// The node does not lead, so nothing was done.
     NotHere,
 }
@@ -55,6 +61,7 @@ enum Said {
     Outcome,
     NotHere,
     Quorum(quorum::interface::Outcome),
+    Errand(Done),
 }
 
 /// The messages of one round to one node, in their order, in as few frames as bounds allow.
@@ -142,11 +149,20 @@ pub(super) fn parse_question(frame: &Frame) -> Result<(u64, Question), String> {
     decode(&frame.head)
 }
 
+pub(super) fn errand(id: u64, errand: &Errand) -> Parts {
+    (codec::encode(VERSION, &(id, errand)), Vec::new())
+}
+
+pub(super) fn parse_errand(frame: &Frame) -> Result<(u64, Errand), String> {
+    decode(&frame.head)
+}
+
 pub(super) fn reply(id: u64, reply: &Reply) -> Parts {
     let (said, tail) = match reply {
         Reply::Outcome(outcome) => (Said::Outcome, vec![outcome.to_bytes().into()]),
         Reply::NotHere => (Said::NotHere, Vec::new()),
         Reply::Quorum(outcome) => (Said::Quorum(outcome.clone()), Vec::new()),
+        Reply::Errand(done) => (Said::Errand(done.clone()), Vec::new()),
     };
     (codec::encode(VERSION, &(id, said)), tail)
 }
@@ -159,6 +175,7 @@ pub(super) fn parse_reply(frame: &Frame) -> Result<(u64, Reply), String> {
         }
         Said::NotHere => Reply::NotHere,
         Said::Quorum(outcome) => Reply::Quorum(outcome),
+        Said::Errand(done) => Reply::Errand(done),
     };
     Ok((id, reply))
 }
@@ -171,11 +188,14 @@ fn decode<T: serde::de::DeserializeOwned>(head: &[u8]) -> Result<T, String> {
 #[cfg(test)]
 mod tests {
     use quorate_core::batch::{BatchBuilder, Codec};
-    use quorate_core::id::{LeaderEpoch, NodeEpoch, Offset, RequestId, TopicId};
+    use quorate_core::id::{
+        LeaderEpoch, NodeEpoch, Offset, ProducerEpoch, ProducerId, RequestId, TopicId,
+    };
     use quorate_core::partition::interface::{Replicate, Replicated};
     use quorate_core::time::Timestamp;
 
     use super::*;
+    use crate::transactions::errand::Join;
 
     fn batch(base: i64, bytes: usize) -> Batch {
         let mut builder = BatchBuilder::new(Codec::None);
@@ -269,7 +289,9 @@ mod tests {
         assert!(parse_request(&Frame { tail: Bytes::new(), ..sent.clone() }).is_err());
         assert!(parse_reply(&sent).is_err());
         let transferred = quorum::interface::Outcome::Transferred;
-        let all = [Reply::NotHere, Reply::Outcome(Outcome::DutySet), Reply::Quorum(transferred)];
+        let joined = Reply::Errand(Done::Joined(Ok(vec![true, false])));
+        let duty = Reply::Outcome(Outcome::DutySet);
+        let all = [Reply::NotHere, duty, Reply::Quorum(transferred), joined];
         for said in all {
             let (head, tail) = reply(78, &said);
             let sent = Frame { kind: REPLY, head: head.into(), tail: tail.concat().into() };
@@ -278,5 +300,18 @@ mod tests {
         let (head, _) = question(79, Question::Describe);
         let sent = Frame { kind: QUESTION, head: head.into(), tail: Bytes::new() };
         assert_eq!(parse_question(&sent), Ok((79, Question::Describe)));
+        let asked = Errand::Join(Join {
+            coordinator: partition(3),
+            transactional_id: "x".to_owned(),
+            producer: ProducerId(7),
+            epoch: ProducerEpoch(1),
+            partitions: vec![("orders".to_owned(), 4)],
+            version: 2,
+            add: true,
+        });
+        let (head, _) = errand(80, &asked);
+        let sent = Frame { kind: ERRAND, head: head.into(), tail: Bytes::new() };
+        assert_eq!(parse_errand(&sent), Ok((80, asked)));
+        assert!(parse_errand(&Frame { head: sent.head.slice(..9), ..sent }).is_err());
     }
 }

@@ -6,6 +6,7 @@ use quorate_core::controller::interface::ProblemKind;
 use quorate_core::group::interface::Refusal as GroupRefusal;
 use quorate_core::partition::interface::Refusal as PartitionRefusal;
 use quorate_core::quorum::interface::Refusal as QuorumRefusal;
+use quorate_core::transaction::interface::Refusal as TransactionRefusal;
 
 use super::Code;
 
@@ -106,6 +107,26 @@ impl From<&GroupRefusal> for Code {
             GroupRefusal::UnreleasedInstance => Self::UnreleasedInstanceId,
             GroupRefusal::UnsupportedAssignor => Self::UnsupportedAssignor,
             GroupRefusal::InvalidRegex => Self::InvalidRegularExpression,
+        }
+    }
+}
+
+impl From<&TransactionRefusal> for Code {
+    fn from(refusal: &TransactionRefusal) -> Self {
+        match refusal {
+            TransactionRefusal::NotCoordinator => Self::NotCoordinator,
+            TransactionRefusal::Loading => Self::CoordinatorLoadInProgress,
+            TransactionRefusal::NotAvailable => Self::CoordinatorNotAvailable,
+            TransactionRefusal::ConcurrentTransactions => Self::ConcurrentTransactions,
+            TransactionRefusal::ProducerFenced => Self::ProducerFenced,
+            TransactionRefusal::InvalidProducerIdMapping => Self::InvalidProducerIdMapping,
+            TransactionRefusal::InvalidState => Self::InvalidTxnState,
+            TransactionRefusal::InvalidTimeout => Self::InvalidTransactionTimeout,
+            TransactionRefusal::InvalidRequest => Self::InvalidRequest,
+            // Trying again would not help, and clients show this one to their users.
+            TransactionRefusal::Full => Self::PolicyViolation,
+            TransactionRefusal::UnknownId => Self::TransactionalIdNotFound,
+            TransactionRefusal::InvalidPattern => Self::InvalidRegularExpression,
         }
     }
 }

@@ -53,6 +53,7 @@ impl House {
             cleaner: crate::cleaner::channel().0,
             peers: Peers::new(),
             proposals: proposals::channel().0,
+            rounds: crate::transactions::rounds::channel().0,
             catch_up_max: 1,
             clock: Arc::clone(&clock),
             writes: storage.writer(),

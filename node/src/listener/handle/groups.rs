@@ -30,14 +30,15 @@ use quorate_net::wire::Text;
 
 use super::repeated::once;
 use super::{answer, consumers, offsets, topics};
-use crate::catalog::{Log, OFFSETS_TOPIC, State, Topic};
+use crate::catalog::log::LogHandle;
+use crate::catalog::{Log, OFFSETS_TOPIC, State, TRANSACTIONS_TOPIC, Topic};
 use crate::driver::ask::{Stopped, Withdrawal};
 use crate::listener::session::{Client, Starting};
 use crate::node::Node;
 
 /// Why there is no coordinator, where there will be one soon.
 const NOT_YET: (Code, &str) = (Code::CoordinatorNotAvailable, "not yet: try again");
-/// The kinds of keys that FindCoordinator knows: groups here, transactional ids not yet.
+/// The kinds of keys that FindCoordinator knows.
 const GROUP_KEY: i8 = 0;
 const TRANSACTION_KEY: i8 = 1;
 /// The version from which FindCoordinator asks for many keys at once. KIP-699.
@@ -100,20 +101,25 @@ pub(crate) fn begin(
     }
 }
 
+/// The log beside which the coordinator of `group` lives, if that is here.
+pub(super) fn coordinator_log(node: &Node, group: &str) -> Option<Arc<LogHandle>> {
+    let topic = node.catalog.topic_named(OFFSETS_TOPIC)?;
+    let partitions = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
+    match &topic.partition(partition_of(group, partitions.max(1)))?.log {
+        Log::Open(log) => Some(Arc::clone(log)),
+        Log::Offline | Log::Elsewhere => None,
+    }
+}
+
 /// Asks the coordinator of `group`.
 pub(super) async fn ask(
     node: &Node,
     group: &str,
     input: impl FnOnce(RequestId) -> Input,
 ) -> Result<Outcome, Stopped> {
-    let log = node.catalog.topic_named(OFFSETS_TOPIC).and_then(|topic| {
-        let partitions = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
-        match &topic.partition(partition_of(group, partitions.max(1)))?.log {
-            Log::Open(log) => Some(Arc::clone(log)),
-            Log::Offline | Log::Elsewhere => None,
-        }
-    });
-    let Some(log) = log else { return Ok(Outcome::Refused(Refusal::NotCoordinator)) };
+    let Some(log) = coordinator_log(node, group) else {
+        return Ok(Outcome::Refused(Refusal::NotCoordinator));
+    };
     let coordinator = log.partition.index;
     let input = |request| ShardInput::Group { coordinator, input: input(request) };
     let asked = log.shard.ask(Withdrawal::Group { coordinator }, input).await?;
@@ -136,15 +142,17 @@ async fn find_coordinator(
     version: i16,
     request: FindCoordinatorRequest,
 ) -> Result<FindCoordinatorResponse, Stopped> {
-    let known = if request.key_type == GROUP_KEY {
-        match node.catalog.topic_named(OFFSETS_TOPIC) {
+    let kept_in = match request.key_type {
+        GROUP_KEY => Ok(OFFSETS_TOPIC),
+        TRANSACTION_KEY => Ok(TRANSACTIONS_TOPIC),
+        _ => Err((Code::InvalidRequest, "no coordinator is of this kind")),
+    };
+    let known = match kept_in {
+        Ok(name) => match node.catalog.topic_named(name) {
             Some(topic) => Ok(topic),
-            None => topics::create_one(node, OFFSETS_TOPIC).await?.map_err(|_| NOT_YET),
-        }
-    } else if request.key_type == TRANSACTION_KEY {
-        Err((Code::TransactionalIdAuthorizationFailed, "this build has no transactions yet"))
-    } else {
-        Err((Code::InvalidRequest, "no coordinator is of this kind"))
+            None => topics::create_one(node, name).await?.map_err(|_| NOT_YET),
+        },
+        Err(why) => Err(why),
     };
     let state = node.catalog.read();
     let one = |key: Text| {
@@ -185,16 +193,17 @@ async fn find_coordinator(
     })
 }
 
-/// The node that leads the partition in which the group's truth stands.
+/// The node that leads the partition in which the truth of a group, or of a transactional id,
+/// stands.
 pub(crate) fn coordinator<'a>(
     state: &'a State,
-    offsets: &Topic,
-    group: &str,
+    kept_in: &Topic,
+    key: &str,
 ) -> Option<&'a metadata::Node> {
     // As it is known now: the topic that was found may have been created just before.
-    let offsets = state.topic(offsets.id)?;
-    let partitions = i32::try_from(offsets.partitions.len()).ok().filter(|count| *count > 0)?;
-    let leader = offsets.partition(partition_of(group, partitions))?.assignment.leader?;
+    let topic = state.topic(kept_in.id)?;
+    let partitions = i32::try_from(topic.partitions.len()).ok().filter(|count| *count > 0)?;
+    let leader = topic.partition(partition_of(key, partitions))?.assignment.leader?;
     state.image.node(leader).filter(|node| node.is_live())
 }
 

@@ -6,13 +6,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use quorate_core::batch::{Batch, Invalid, Levels, Rules};
-use quorate_core::id::{NodeId, TopicId};
+use quorate_core::id::{NodeId, TopicId, VerificationGuard};
 use quorate_core::mutant;
 use quorate_core::partition::interface::{
     Acks, Assignment, Input, Outcome as PartitionOutcome, Produce, Refusal,
 };
 use quorate_core::shard::interface::{Input as ShardInput, Outcome};
 use quorate_core::time::{Instant, Timestamp};
+use quorate_core::transaction::interface::TransactionVersion;
 use quorate_net::kafka::error::Code;
 use quorate_net::kafka::messages::produce::{
     BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceData,
@@ -22,6 +23,7 @@ use quorate_net::kafka::messages::{ProduceRequest, ProduceResponse};
 use quorate_net::wire::Text;
 
 use super::place;
+use super::verify::{Verified, Wanted, verify};
 use crate::catalog::Topic;
 use crate::catalog::log::LogHandle;
 use crate::driver::ask::{Asked, Stopped, Withdrawal};
@@ -30,6 +32,10 @@ use crate::node::Node;
 
 /// From this version on, topics go by id. KIP-516.
 const BY_ID: i16 = 13;
+/// From this version on, the first batch of a transaction adds its partition to it. KIP-890.
+const ADDS: i16 = 12;
+/// The first version whose clients know TRANSACTION_ABORTABLE. KIP-890.
+const KNOWS_ABORTABLE: i16 = 11;
 /// The first version whose clients know zstd. KIP-110.
 const ZSTD: i16 = 7;
 
@@ -51,8 +57,20 @@ struct Terms {
     until: Instant,
     now: Timestamp,
     zstd: bool,
-    /// The producer named a transactional id.
-    transactional: bool,
+    transactional_id: Option<Text>,
+    /// What the client speaks, as far as transactions are concerned.
+    version: TransactionVersion,
+    /// Whether it knows that some errors end a transaction and nothing else. KIP-890.
+    knows_abortable: bool,
+}
+
+/// A batch that may be handed to its partition.
+struct Ready {
+    index: i32,
+    topic: String,
+    log: Arc<LogHandle>,
+    batch: Batch,
+    levels: Levels,
 }
 
 pub(crate) async fn begin(node: Arc<Node>, version: i16, request: ProduceRequest) -> Started {
@@ -64,9 +82,13 @@ pub(crate) async fn begin(node: Arc<Node>, version: i16, request: ProduceRequest
         until: now.monotonic + patience,
         now: now.wall,
         zstd: version >= ZSTD,
-        transactional: request.transactional_id.is_some(),
+        transactional_id: request.transactional_id,
+        version: if version >= ADDS { TransactionVersion::V2 } else { TransactionVersion::V0 },
+        knows_abortable: version >= KNOWS_ABORTABLE,
     };
     let mut topics = Vec::with_capacity(request.topic_data.len());
+    // Batches of transactions, and where the answer to each goes.
+    let mut held = Vec::new();
     for data in request.topic_data {
         let TopicProduceData { name, topic_id, partition_data } = data;
         let topic = if version >= BY_ID {
@@ -83,7 +105,15 @@ pub(crate) async fn begin(node: Arc<Node>, version: i16, request: ProduceRequest
                     node.metrics.batches_refused.add(1);
                     Ok(refused(data.index, Code::KafkaStorageError, Some(why.into())))
                 }
-                Some(_) => append(&node, topic, data, &terms).await,
+                Some(_) => match prepare(&node, topic, data, &terms).await {
+                    Ok(ready) if ready.batch.header().is_transactional() => {
+                        let row = unverified(ready.index);
+                        held.push(((topics.len(), rows.len()), ready));
+                        Ok(row)
+                    }
+                    Ok(ready) => hand_over(&node, ready, None, &terms).await,
+                    Err(response) => Ok(Row::Refused(response)),
+                },
                 None => Ok(refused(data.index, Code::InvalidRequiredAcks, None)),
             };
             match row {
@@ -93,10 +123,13 @@ pub(crate) async fn begin(node: Arc<Node>, version: i16, request: ProduceRequest
         }
         topics.push(Rows { name, id: topic_id, rows });
     }
+    if append_verified(&node, &mut topics, held, &terms).await.is_err() {
+        return Started::Answered(stopped());
+    }
     if acks == Some(Acks::None) {
         return Started::Waiting(Box::pin(silence(topics)));
     }
-    Started::Waiting(Box::pin(finish(node, topics)))
+    Started::Waiting(Box::pin(finish(node, topics, terms.knows_abortable)))
 }
 
 /// librdkafka allows acks above 1: as all, and at least so many copies.
@@ -109,12 +142,80 @@ fn acks(acks: i16) -> Option<Acks> {
     }
 }
 
-async fn append(
+/// What the client reads of a batch that was not even asked about.
+fn unverified(index: i32) -> Row {
+    let why = "the batch belongs to a transaction, and the request names no transactional id";
+    refused(index, Code::InvalidTxnState, Some(why.into()))
+}
+
+/// Batches of a transaction are appended once their partitions are in it. The connection's next
+/// request waits for that: a producer's batches stay in their order.
+async fn append_verified(
+    node: &Node,
+    topics: &mut [Rows],
+    held: Vec<((usize, usize), Ready)>,
+    terms: &Terms,
+) -> Result<(), Stopped> {
+    let Some(transactional_id) = terms.transactional_id.as_ref().filter(|_| !held.is_empty())
+    else {
+        return Ok(());
+    };
+    let wanted = |(_, ready): &((usize, usize), Ready)| {
+        let header = ready.batch.header();
+        Wanted {
+            log: Arc::clone(&ready.log),
+            topic: ready.topic.clone(),
+            producer: header.producer_id(),
+            epoch: header.producer_epoch(),
+            sequence: header.base_sequence(),
+        }
+    };
+    let wanted: Vec<Wanted> = held.iter().map(wanted).collect();
+    let verified = verify(node, transactional_id, terms.version, &wanted).await?;
+    for (((topic, row), ready), verified) in held.into_iter().zip(verified) {
+        topics[topic].rows[row] = match verified {
+            Verified::Open(guard) => hand_over(node, ready, guard, terms).await?,
+            other => {
+                node.metrics.batches_refused.add(1);
+                not_verified(node, &ready, &other, terms)
+            }
+        };
+    }
+    Ok(())
+}
+
+fn not_verified(node: &Node, ready: &Ready, verified: &Verified, terms: &Terms) -> Row {
+    let index = ready.index;
+    let (code, why) = match verified {
+        Verified::NotWithin if terms.knows_abortable => {
+            (Code::TransactionAbortable, "the partition is not in the producer's transaction")
+        }
+        Verified::Open(_) | Verified::NotWithin => {
+            (Code::InvalidTxnState, "the partition is not in the producer's transaction")
+        }
+        Verified::Fenced => {
+            (Code::InvalidProducerEpoch, "there is a newer producer of this transactional id")
+        }
+        Verified::Unmapped => {
+            (Code::InvalidProducerIdMapping, "the transactional id is another producer's")
+        }
+        // Every client takes this one for "nothing is written, send it again".
+        Verified::Later => (Code::NotEnoughReplicas, "the coordinator cannot say now: try again"),
+        Verified::Refused(refused) => {
+            let response = refused_by(node, index, &ready.log, refused, terms.knows_abortable);
+            return Row::Refused(Box::new(response));
+        }
+    };
+    refused(index, code, Some(why.into()))
+}
+
+/// The batch, found good for its partition, and the log it is for; otherwise the answer.
+async fn prepare(
     node: &Node,
     topic: Result<&Topic, Code>,
     data: PartitionProduceData,
     terms: &Terms,
-) -> Result<Row, Stopped> {
+) -> Result<Ready, Box<PartitionProduceResponse>> {
     let index = data.index;
     let (log, topic) = match find(topic, index) {
         Ok(found) => found,
@@ -123,22 +224,33 @@ async fn append(
             if let Some(partition) = topic.ok().and_then(|topic| topic.partition(index)) {
                 name_leader(&mut response, code, &partition.assignment);
             }
-            return Ok(Row::Refused(Box::new(response)));
+            return Err(Box::new(response));
         }
     };
     let (batch, levels) = match check(node, topic, data, terms).await {
         Ok(checked) => checked,
         Err(row) => {
             node.metrics.batches_refused.add(1);
-            return Ok(Row::Refused(row));
+            return Err(row);
         }
     };
+    let topic = topic.name.clone();
+    Ok(Ready { index, topic, log: Arc::clone(log), batch, levels })
+}
+
+async fn hand_over(
+    node: &Node,
+    ready: Ready,
+    guard: Option<VerificationGuard>,
+    terms: &Terms,
+) -> Result<Row, Stopped> {
+    let Ready { index, log, batch, levels, .. } = ready;
     node.metrics.batches_produced.add(1);
     node.metrics.batch_bytes_produced.add(batch.len() as u64);
     let partition = log.partition;
     let (acks, until) = (terms.acks, terms.until);
     let input = |request| {
-        let input = Input::Produce(Produce { request, batch, levels, acks, until, guard: None });
+        let input = Input::Produce(Produce { request, batch, levels, acks, until, guard });
         ShardInput::Partition { partition, input }
     };
     let asked = match acks {
@@ -146,7 +258,7 @@ async fn append(
         // Appended or not, the batch is out of the client's hands: there is nothing to withdraw.
         _ => log.shard.ask(Withdrawal::Never, input).await?,
     };
-    Ok(Row::Asked { index, asked, log: Arc::clone(log) })
+    Ok(Row::Asked { index, asked, log })
 }
 
 fn find(topic: Result<&Topic, Code>, index: i32) -> Result<(&Arc<LogHandle>, &Topic), Code> {
@@ -173,9 +285,6 @@ async fn check(
         Ok(batch) => batch,
         Err(error) => return refuse(Code::from(&error), &error.to_string()),
     };
-    if terms.transactional || batch.header().is_transactional() {
-        return refuse(Code::InvalidTxnState, "this build has no transactions yet");
-    }
     let rules = Rules { now: terms.now, zstd: terms.zstd, ..topic.rules.clone() };
     match node.unpacking.validate(&mut batch, &rules).await {
         Ok(levels) => match topic.kept_codec.filter(|codec| *codec != batch.header().codec()) {
@@ -244,7 +353,7 @@ async fn silence(topics: Vec<Rows>) -> Answer {
     Answer::Silence
 }
 
-async fn finish(node: Arc<Node>, topics: Vec<Rows>) -> Answer {
+async fn finish(node: Arc<Node>, topics: Vec<Rows>, knows_abortable: bool) -> Answer {
     let mut responses = Vec::with_capacity(topics.len());
     for Rows { name, id, rows } in topics {
         let mut partition_responses = Vec::with_capacity(rows.len());
@@ -252,7 +361,9 @@ async fn finish(node: Arc<Node>, topics: Vec<Rows>) -> Answer {
             let response = match row {
                 Row::Refused(response) => *response,
                 Row::Asked { index, asked, log } => match asked.await {
-                    Ok(Outcome::Partition(outcome)) => respond(&node, index, &log, &outcome),
+                    Ok(Outcome::Partition(outcome)) => {
+                        respond(&node, index, &log, &outcome, knows_abortable)
+                    }
                     Ok(other) => unreachable!("a partition answers as one, not with {other:?}"),
                     Err(Stopped) => return stopped(),
                 },
@@ -271,6 +382,7 @@ fn respond(
     index: i32,
     log: &LogHandle,
     outcome: &PartitionOutcome,
+    knows_abortable: bool,
 ) -> PartitionProduceResponse {
     match outcome {
         // zoo H7: what was not told in time is told with the default, and that is success at 0.
@@ -285,20 +397,31 @@ fn respond(
             ..PartitionProduceResponse::default()
         },
         PartitionOutcome::Refused(refused) => {
-            let code = match refused {
-                // Every client takes this one for "nothing is written, send it again"; librdkafka
-                // takes other codes for the batch's end, and a pipeline would break over it.
-                Refusal::Busy => Code::NotEnoughReplicas,
-                other => Code::from(other),
-            };
-            let mut response = refusal(index, code, Some(sentence(refused).into()));
-            if let Some(assignment) = place::assignment(&node.catalog.read(), log.partition) {
-                name_leader(&mut response, code, assignment);
-            }
-            response
+            refused_by(node, index, log, refused, knows_abortable)
         }
         other => unreachable!("a produce is not answered with {other:?}"),
     }
+}
+
+fn refused_by(
+    node: &Node,
+    index: i32,
+    log: &LogHandle,
+    refused: &Refusal,
+    knows_abortable: bool,
+) -> PartitionProduceResponse {
+    let code = match refused {
+        // Every client takes this one for "nothing is written, send it again"; librdkafka takes
+        // other codes for the batch's end, and a pipeline would break over it.
+        Refusal::Busy => Code::NotEnoughReplicas,
+        Refusal::InvalidTransactionState { .. } if knows_abortable => Code::TransactionAbortable,
+        other => Code::from(other),
+    };
+    let mut response = refusal(index, code, Some(sentence(refused).into()));
+    if let Some(assignment) = place::assignment(&node.catalog.read(), log.partition) {
+        name_leader(&mut response, code, assignment);
+    }
+    response
 }
 
 fn name_leader(response: &mut PartitionProduceResponse, code: Code, assignment: &Assignment) {

@@ -1,4 +1,4 @@
-//! InitProducerId: ids for idempotent producers, out of blocks that the controller hands to this
+//! InitProducerId: ids for producers, out of blocks that the controller hands to this
 //! node. An id is given once, for all time.
 
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use quorate_net::kafka::error::Code;
 use quorate_net::kafka::messages::{InitProducerIdRequest, InitProducerIdResponse};
 use tokio::sync::Mutex;
 
+use super::transactions;
 use crate::controller_client::PATIENCE;
 use crate::driver::ask::Stopped;
 use crate::node::Node;
@@ -23,12 +24,29 @@ pub(crate) struct ProducerIds {
 
 pub(crate) async fn init(
     node: &Arc<Node>,
+    version: i16,
     request: &InitProducerIdRequest,
 ) -> Result<InitProducerIdResponse, Stopped> {
-    if request.transactional_id.is_some() {
-        // Not retriable, and shown to the user by every client: there is nothing to wait for.
-        return Ok(failure(Code::TransactionalIdAuthorizationFailed));
+    if let Some(transactional_id) = &request.transactional_id {
+        return transactions::init(node, version, transactional_id, request).await;
     }
+    Ok(match fresh(node).await? {
+        Some(id) => InitProducerIdResponse {
+            producer_id: id.0,
+            producer_epoch: 0,
+            ..InitProducerIdResponse::default()
+        },
+        // Clients try again on this one, whatever the reason was.
+        None => InitProducerIdResponse {
+            error_code: Code::CoordinatorLoadInProgress.code(),
+            producer_epoch: -1,
+            ..InitProducerIdResponse::default()
+        },
+    })
+}
+
+/// An id that was never given to anybody. `None` where the controller gives none now.
+pub(super) async fn fresh(node: &Node) -> Result<Option<ProducerId>, Stopped> {
     let mut block = node.producer_ids.block.lock().await;
     if block.0 >= block.1 {
         let node_id = node.id;
@@ -39,25 +57,12 @@ pub(crate) async fn init(
             Outcome::ProducerIds { first, end } => *block = (first.0, end.0),
             Outcome::Refused(problem) => {
                 tracing::debug!(problem.message, "no producer ids");
-                // Clients try again on this one, whatever the reason was.
-                return Ok(failure(Code::CoordinatorLoadInProgress));
+                return Ok(None);
             }
             other => unreachable!("producer ids are allocated, not {other:?}"),
         }
     }
     let id = ProducerId(block.0);
     block.0 += 1;
-    Ok(InitProducerIdResponse {
-        producer_id: id.0,
-        producer_epoch: 0,
-        ..InitProducerIdResponse::default()
-    })
-}
-
-fn failure(code: Code) -> InitProducerIdResponse {
-    InitProducerIdResponse {
-        error_code: code.code(),
-        producer_epoch: -1,
-        ..InitProducerIdResponse::default()
-    }
+    Ok(Some(id))
 }

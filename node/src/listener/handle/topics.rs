@@ -25,7 +25,7 @@ use quorate_net::kafka::messages::{
 use quorate_net::wire::Text;
 
 use super::configs::{SOURCE_DEFAULT, SOURCE_TOPIC};
-use crate::catalog::{OFFSETS_TOPIC, State, Topic};
+use crate::catalog::{OFFSETS_TOPIC, State, TRANSACTIONS_TOPIC, Topic};
 use crate::driver::ask::Stopped;
 use crate::node::Node;
 
@@ -48,12 +48,17 @@ pub(crate) async fn create_one(
     node: &Arc<Node>,
     name: &str,
 ) -> Result<Result<Arc<Topic>, Code>, Stopped> {
-    let (partitions, configs) = if name == OFFSETS_TOPIC {
-        // As Kafka's `offsets.topic.segment.bytes`: what a new coordinator reads is bounded by
-        // compaction, and compaction by the active segment.
+    let own = match name {
+        OFFSETS_TOPIC => Some(node.config.group.offsets_partitions),
+        TRANSACTIONS_TOPIC => Some(node.config.transaction.state_partitions),
+        _ => None,
+    };
+    let (partitions, configs) = if own.is_some() {
+        // As Kafka's `offsets.topic.segment.bytes` and `transaction.state.log.segment.bytes`: what
+        // a new coordinator reads is bounded by compaction, and compaction by the active segment.
         let configs = [("cleanup.policy", "compact"), ("segment.bytes", "104857600")];
         let given = |(name, value): (&str, &str)| (name.to_owned(), Some(value.to_owned()));
-        (Some(node.config.group.offsets_partitions), configs.map(given).to_vec())
+        (own, configs.map(given).to_vec())
     } else {
         (None, Vec::new())
     };
