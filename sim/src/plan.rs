@@ -7,6 +7,7 @@
 pub mod draw;
 pub mod groups;
 pub mod text;
+pub mod transactions;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use groups::Group;
 use text::{Fields, Item, Line, TextError, Value};
+use transactions::Transactions;
 
 use crate::chance::{Between, Ratio};
 use crate::fault::add_partitions::AddPartitions;
@@ -42,6 +44,7 @@ pub struct Plan {
     pub topics: Vec<Topic>,
     pub workload: AppendRead,
     pub groups: Vec<Group>,
+    pub transactions: Option<Transactions>,
     /// In the order of their times.
     pub faults: Vec<Fault>,
     /// What the world of quorums does. A plan that has it says nothing else but its seed.
@@ -364,6 +367,9 @@ impl Plan {
         for group in &self.groups {
             item("group", &|line| group.print(line));
         }
+        if let Some(transactions) = &self.transactions {
+            item("transactions", &|line| transactions.print(line));
+        }
         for fault in &self.faults {
             item("fault", &|line| fault.print(line));
         }
@@ -438,6 +444,7 @@ struct Parts {
     topics: Vec<Topic>,
     workload: Option<AppendRead>,
     groups: Vec<Group>,
+    transactions: Option<Transactions>,
     faults: Vec<Fault>,
     quorum: Option<Quorum>,
     found: Option<Found>,
@@ -474,6 +481,7 @@ impl Parts {
                 other => return Err(format!("workload {other:?} is not known")),
             },
             "group" => self.groups.push(Item::parse(&mut fields)?),
+            "transactions" => set(&mut self.transactions, Item::parse(&mut fields)?)?,
             "fault" => self.faults.push(Item::parse(&mut fields)?),
             "quorum" => set(&mut self.quorum, Item::parse(&mut fields)?)?,
             "found" => set(&mut self.found, Item::parse(&mut fields)?)?,
@@ -535,6 +543,9 @@ impl Parts {
         if self.groups.iter().map(|group| group.members).sum::<u32>() > Group::MEMBERS_MAX {
             return Err("the groups have too many members".to_owned());
         }
+        if let Some(wrong) = self.transactions.as_ref().and_then(Transactions::wrong) {
+            return Err(wrong.to_owned());
+        }
         if let Some(wrong) = self.faults.iter().find_map(|fault| self.aims_wrong(&fault.kind)) {
             return Err(wrong);
         }
@@ -551,6 +562,7 @@ impl Parts {
             topics: self.topics,
             workload: need(self.workload, "workload")?,
             groups: self.groups,
+            transactions: self.transactions,
             faults: self.faults,
             quorum: None,
             found: self.found,

@@ -36,7 +36,9 @@ use crate::run::Observed;
 use crate::trace::{self, Mark};
 use crate::workload::clients::reading::{read, read_everything};
 use crate::workload::clients::setup::create_topics;
-use crate::workload::clients::{Scene, Stage, groups, health, library, operator, write};
+use crate::workload::clients::{
+    Scene, Stage, groups, health, library, operator, transactions, write,
+};
 
 /// Runs a plan on this thread, which must be a fresh one.
 pub fn run(plan: &Plan) -> Observed {
@@ -58,6 +60,7 @@ async fn simulate(plan: Arc<Plan>) -> Observed {
         stage,
         history,
         roster: Arc::default(),
+        commits: Arc::default(),
         members: Arc::default(),
     };
     cluster.start();
@@ -152,7 +155,8 @@ struct Actors {
     stage: Arc<Stage>,
     history: Arc<Mutex<History>>,
     roster: Arc<groups::Roster>,
-    /// Of groups: they end when they are told to, whatever they wait for.
+    commits: Arc<transactions::Commits>,
+    /// Of groups and transactions: they end when they are told to, whatever they wait for.
     members: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
 
@@ -224,6 +228,11 @@ impl Actors {
             spawn_client(client, life)
         });
         self.members.lock().expect("one thread").extend(members);
+        let transactional = self.plan.transactional().map(|client| {
+            let life = transactions::live(self.scene(client), client, Arc::clone(&self.commits));
+            spawn_client(client, life)
+        });
+        self.members.lock().expect("one thread").extend(transactional);
         if self.plan.cluster.nodes > 1 {
             let last = self.plan.last_client();
             health::becomes_whole(&self.scene(last), last).await;
@@ -234,6 +243,7 @@ impl Actors {
         }
         let last = self.plan.last_client();
         groups::settle(&self.scene(last), &self.roster, last).await;
+        transactions::settle(&self.scene(last), &self.commits, last).await;
         clients
     }
 
@@ -264,6 +274,7 @@ impl Actors {
         let rot = self.cluster.struck().rot;
         read_everything(&self.scene(client), client, rot).await;
         groups::read_offsets(&self.scene(client), client).await;
+        transactions::read_last(self.scene(client), client, rot).await;
         if self.plan.cluster.nodes > 1 {
             self.replicas_agree(client).await;
         }

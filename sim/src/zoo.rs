@@ -183,4 +183,6 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("-", "append-time-falls", BOTH),
     mutant("-", "client-renumbers-retries", NODES),
     mutant("-", "client-passes-over-a-lost-answer", NODES),
+    not_yet("-", "client-aborts-a-producer-for-good", "no drawn plan has transactions yet"),
+    not_yet("-", "late-marker-ends-next-transaction", "no drawn plan has transactions yet"),
 ];

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use quorate_sim::fault::Kind;
 use quorate_sim::plan::Plan;
 use quorate_sim::plan::draw::{draw, draw_cluster};
+use quorate_sim::plan::transactions::Part;
 
 proptest! {
     #[test]
@@ -88,6 +89,28 @@ fn a_plan_of_one_node_is_what_it_was() {
     }
     let text = draw(1).print().replace("node shards", "cluster nodes=2 replication=3\nnode shards");
     assert!(Plan::parse(&text).is_err(), "three copies on two nodes");
+}
+
+/// Clients of transactions come behind all others, so that those keep their numbers.
+#[test]
+fn transactions_are_a_line_of_their_own() {
+    let line = "transactions partitions=2 producers=3 ids=2 copiers=1 readers=2 records=1..5 \
+                timeout=3s pause=0s..10ms abort=1/3\n";
+    let without = draw(1);
+    let plan = Plan::parse(&(without.print() + line)).expect("it is understood");
+    assert!(plan.print().contains(line), "{}", plan.print());
+    assert_eq!(Plan::parse(&plan.print()), Ok(plan.clone()));
+    assert_eq!(plan.members(), without.members());
+    let parts: Vec<_> = plan.transactional().map(|client| plan.part(client)).collect();
+    let produces = (0..3).map(|place| Some(Part::Produces(place)));
+    let others = [Some(Part::Copies(0)), Some(Part::Reads(0)), Some(Part::Reads(1))];
+    assert_eq!(parts, produces.chain(others).collect::<Vec<_>>());
+    assert_eq!(plan.part(plan.clients_end()), None);
+    assert_eq!(plan.part(plan.operator()), None);
+    for (wrong, why) in [("ids=2", "ids=4"), ("partitions=2", "partitions=0"), ("3s", "0s")] {
+        let text = without.print() + &line.replace(wrong, why);
+        assert!(Plan::parse(&text).is_err(), "{why}");
+    }
 }
 
 #[test]

@@ -144,6 +144,19 @@ impl Client {
     ///
     /// If its coordinator does not answer in time.
     pub async fn group_offsets(&self, group: &str) -> Result<GroupOffsets, Error> {
+        self.offsets_of(group, false).await
+    }
+
+    /// As `group_offsets`, once no transaction is about to commit any of them. KIP-447.
+    ///
+    /// # Errors
+    ///
+    /// If its coordinator does not answer in time, or a transaction stays open for longer.
+    pub async fn stable_group_offsets(&self, group: &str) -> Result<GroupOffsets, Error> {
+        self.offsets_of(group, true).await
+    }
+
+    async fn offsets_of(&self, group: &str, require_stable: bool) -> Result<GroupOffsets, Error> {
         let request = m::OffsetFetchRequest {
             group_id: Text::from(group),
             topics: None,
@@ -153,11 +166,11 @@ impl Client {
                 with_times: true,
                 ..Default::default()
             }],
-            require_stable: false,
+            require_stable,
         };
         let verdict = |response: &m::OffsetFetchResponse| {
             let of_group = response.groups.first().map_or(0, |group| group.error_code);
-            let codes = [response.error_code, of_group];
+            let codes = [response.error_code, of_group, unstable(response)];
             let code = codes.into_iter().find_map(refusal);
             code.map_or(Ok(()), |code| Err(refused(group, code, None)))
         };
@@ -304,6 +317,16 @@ impl Client {
         self.ask_group(group, &request, verdict).await?;
         Ok(())
     }
+}
+
+/// The code of a partition whose offset a transaction is about to commit; 0 for none.
+fn unstable(response: &m::OffsetFetchResponse) -> i16 {
+    let wanted = Code::UnstableOffsetCommit.code();
+    let old = response.topics.iter().flat_map(|topic| &topic.partitions);
+    let topics = response.groups.iter().flat_map(|group| &group.topics);
+    let new = topics.flat_map(|topic| &topic.partitions);
+    let mut codes = old.map(|row| row.error_code).chain(new.map(|row| row.error_code));
+    codes.find(|code| *code == wanted).unwrap_or_default()
 }
 
 fn outcome(

@@ -41,6 +41,7 @@ pub fn draw(seed: u64) -> Plan {
         topics: draw_topics(&mut chance("topics")),
         workload: draw_workload(&mut chance("workload")),
         groups: Vec::new(),
+        transactions: None,
         faults: Vec::new(),
         quorum: None,
         found: None,

@@ -10,6 +10,7 @@ use crate::fault::reassign::Reassign;
 use crate::fault::{Fault, Kind};
 use crate::plan::groups::Group;
 use crate::plan::text::{Fields, Item as _, Line, Value as _};
+use crate::plan::transactions::Transactions;
 use crate::plan::{Plan, Quorum};
 
 /// Writers that rest so long between two rounds do little.
@@ -115,6 +116,7 @@ pub(super) fn clients(plan: &Plan) -> Vec<Plan> {
             plans.extend(changed(plan, |plan| *habit(&mut plan.groups[group]) = Ratio::NEVER));
         }
     }
+    plans.extend(transactions(plan));
     for rest in RESTS.map(Duration::from_millis) {
         if workload.pause.high < rest {
             let pause = Between { low: rest, high: rest };
@@ -130,6 +132,35 @@ pub(super) fn clients(plan: &Plan) -> Vec<Plan> {
         plan.workload.value_bytes.high = plan.workload.value_bytes.low;
     }));
     plans.extend(changed(plan, |plan| plan.workload.delete_records = Ratio::NEVER));
+    plans
+}
+
+/// No transactions, or fewer of those who make them.
+fn transactions(plan: &Plan) -> Vec<Plan> {
+    let Some(it) = &plan.transactions else { return Vec::new() };
+    let mut plans = Vec::new();
+    plans.extend(changed(plan, |plan| plan.transactions = None));
+    let mut fewer = |count: u32, least: u32, part: fn(&mut Transactions) -> &mut u32| {
+        for count in less(count, least) {
+            plans.extend(changed(plan, |plan| {
+                if let Some(it) = &mut plan.transactions {
+                    *part(it) = count;
+                    it.ids = it.ids.min(it.producers);
+                }
+            }));
+        }
+    };
+    fewer(it.copiers, 0, |it| &mut it.copiers);
+    fewer(it.readers, 0, |it| &mut it.readers);
+    fewer(it.producers, 1, |it| &mut it.producers);
+    fewer(it.ids, 1, |it| &mut it.ids);
+    fewer(it.partitions, 1, |it| &mut it.partitions);
+    plans.extend(changed(plan, |plan| {
+        if let Some(it) = &mut plan.transactions {
+            (it.abort, it.abandon) = (Ratio::NEVER, Ratio::NEVER);
+            it.records = Between { low: 1, high: 1 };
+        }
+    }));
     plans
 }
 

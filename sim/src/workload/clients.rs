@@ -7,6 +7,7 @@ pub mod library;
 pub mod operator;
 pub mod reading;
 pub mod setup;
+pub mod transactions;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -10,8 +10,9 @@ use quorate_net::wire::Text;
 
 use super::super::client::{Link, within};
 use super::Scene;
+use crate::history::transactions;
 use crate::plan::text::Value as _;
-use crate::plan::{Plan, Topic};
+use crate::plan::{Flush, Plan, Topic};
 
 /// Creates all topics; returns once each exists.
 pub async fn create_topics(scene: &Scene, client: u32) {
@@ -53,8 +54,36 @@ fn request(plan: &Plan) -> CreateTopicsRequest {
         configs: configs(plan, topic),
         ..Default::default()
     });
+    let topics = topics.chain(transactional(plan)).collect();
     let timeout_ms = plan.workload.timeout.as_millis() as i32;
-    CreateTopicsRequest { topics: topics.collect(), timeout_ms, ..Default::default() }
+    CreateTopicsRequest { topics, timeout_ms, ..Default::default() }
+}
+
+/// The topics of transactions: nothing is deleted in them, and nothing but a client's word counts.
+fn transactional(plan: &Plan) -> impl Iterator<Item = CreatableTopic> {
+    let kept = plan.topics.first().cloned().map(|topic| Topic {
+        flush: Flush::Durable,
+        log_append_time: false,
+        retention_bytes: None,
+        retention_time: None,
+        compact: false,
+        ..topic
+    });
+    let named = plan.transactions.iter().flat_map(move |it| {
+        let kept = kept.clone();
+        [transactions::Topic::Input, transactions::Topic::Output].into_iter().filter_map(
+            move |topic| {
+                Some(CreatableTopic {
+                    name: Text::from_static(topic.name()),
+                    num_partitions: it.partitions as i32,
+                    replication_factor: plan.cluster.replication as i16,
+                    configs: configs(plan, kept.as_ref()?),
+                    ..Default::default()
+                })
+            },
+        )
+    });
+    named.collect::<Vec<_>>().into_iter()
 }
 
 /// How Kafka writes a bound; -1 is none.

@@ -1,0 +1,125 @@
+//! A copier: a member of a group that consumes what is committed, writes each value to the other
+//! topic, and commits both together. After anything that goes wrong it begins anew where the group
+//! stands.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use quorate_core::partition::interface::Isolation;
+use quorate_core::reached;
+use quorate_net::client::{
+    FetchOptions, GroupConfig, GroupConsumer, GroupPlace, OnReset, PartitionBatches, PartitionName,
+    Polled, TransactionalProducer,
+};
+
+use super::super::super::values;
+use super::super::library::library;
+use super::{Actor, GROUP, Next, group_place};
+use crate::history::transactions::{Place, Sent, Topic};
+
+const POLL: Duration = Duration::from_millis(80);
+const SESSION: Duration = Duration::from_secs(2);
+/// Polls of one life, at most.
+const POLLS_MAX: u64 = 100;
+/// The generation of a member that is in none: no group has it.
+const NOWHERE: i32 = i32::MAX;
+
+fn config(actor: &Actor) -> GroupConfig {
+    GroupConfig {
+        session_timeout: SESSION,
+        rebalance_timeout: SESSION * 2,
+        heartbeat_interval: SESSION / 4,
+        fetch: FetchOptions {
+            wait_max: POLL,
+            partition_bytes_max: actor.scene.plan.workload.read_bytes as i32,
+            isolation: Isolation::ReadCommitted,
+            ..FetchOptions::default()
+        },
+        on_reset: OnReset::Beginning,
+        ..GroupConfig::new(GROUP, &[Topic::Input.name()])
+    }
+}
+
+/// One life.
+pub(super) async fn live(actor: &mut Actor) {
+    let id = format!("xc-{}", actor.client);
+    let Some((mut producer, life)) = actor.begin_life(&id).await else { return };
+    let client = library(&actor.scene, &mut actor.chance);
+    let mut consumer = GroupConsumer::new(&client, config(actor));
+    let patient = actor.scene.stage.is_healed();
+    for _ in 0..1 + actor.chance.below(POLLS_MAX) {
+        if actor.is_over() || actor.scene.stage.is_healed() != patient {
+            break;
+        }
+        match consumer.poll(POLL).await {
+            Ok(Polled::Batches(read)) => {
+                let member = (consumer.member_id(), consumer.generation().unwrap_or(NOWHERE));
+                let place = group_place(member.0, member.1);
+                let next = copy(actor, place, &mut producer, life, &read).await;
+                if next != Some(Next::Goes) {
+                    return;
+                }
+            }
+            Ok(Polled::Nothing | Polled::Assigned(_) | Polled::Revoked { .. }) => {}
+            Err(error) => {
+                actor.note(format!("cannot poll: {error}"));
+                return;
+            }
+        }
+    }
+    // It may have left nothing open, and the others need not wait for its session.
+    let _ = consumer.close().await;
+}
+
+/// Copies what was read in one transaction. `None`: it was not committed, or nobody knows.
+async fn copy(
+    actor: &mut Actor,
+    place: GroupPlace,
+    producer: &mut TransactionalProducer,
+    life: usize,
+    read: &PartitionBatches,
+) -> Option<Next> {
+    producer.begin().ok()?;
+    let now = actor.scene.now().monotonic;
+    let transaction = actor.scene.history().begin_transaction(life, now);
+    let mut seen = Vec::new();
+    for batch in read.batches.iter().filter(|batch| !batch.header().is_control()) {
+        values::records(batch, read.from.0, &mut seen);
+    }
+    let mut sent = Vec::new();
+    for value in seen.iter().filter_map(|seen| seen.value) {
+        let index = actor.chance.below(actor.spec.partitions.into()) as u32;
+        sent.push(Sent { place: Place { topic: Topic::Output, index }, value });
+    }
+    let mut good = actor.send(producer, transaction, &sent).await;
+    if good {
+        let name = PartitionName { topic: read.topic.to_string(), partition: read.partition };
+        let offsets = BTreeMap::from([(name, read.next())]);
+        if let Err(error) = producer.send_offsets(&place, &offsets).await {
+            actor.note(format!("cannot commit offsets: {error}"));
+            good = false;
+        }
+    }
+    let dies = !actor.scene.stage.is_healed() && actor.chance.hit(actor.spec.abandon);
+    if good && dies {
+        reached!("a-copy-is-left-open");
+        return None;
+    }
+    if !good || actor.chance.hit(actor.spec.abort) {
+        // What it has read it must read again.
+        actor.abort(producer, Some(transaction)).await;
+        return None;
+    }
+    let next = actor.commit(producer, transaction).await;
+    let committed = {
+        let history = actor.scene.history();
+        let outcome = history.transactions.transactions[transaction].outcome;
+        outcome == crate::history::transactions::Outcome::Committed
+    };
+    if committed {
+        reached!("a-copy-is-committed");
+        Some(next)
+    } else {
+        None
+    }
+}
