@@ -61,11 +61,18 @@ fn seats_in_the_quorum() {
 #[test]
 fn planted_bugs_change_a_story() {
     std::panic::set_hook(Box::new(|_| {}));
-    quorate_core::mutant::choose(Some("stale-incarnation-joins-isr"));
-    let told = std::panic::catch_unwind(the_controller);
-    quorate_core::mutant::choose(None);
+    let planted: [(&str, fn()); 2] = [
+        ("stale-incarnation-joins-isr", the_controller),
+        ("transaction-told-before-committed", a_shard),
+    ];
+    let told = planted.map(|(slug, stories)| {
+        quorate_core::mutant::choose(Some(slug));
+        let told = std::panic::catch_unwind(stories);
+        quorate_core::mutant::choose(None);
+        told.is_err()
+    });
     drop(std::panic::take_hook());
-    assert!(told.is_err(), "no story changes");
+    assert_eq!(told, [true, true], "no story changes");
 }
 
 /// A branch that is worth a mark is worth a story.

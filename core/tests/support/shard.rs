@@ -10,11 +10,13 @@ use quorate_core::batch::{Batch, BatchBuilder, Codec, Levels};
 use quorate_core::controller::interface as controller;
 use quorate_core::group::interface as group;
 use quorate_core::id::{
-    LeaderEpoch, NodeId, Offset, PartitionId, ProducerEpoch, ProducerId, RequestId, TopicId,
+    LeaderEpoch, NodeEpoch, NodeId, Offset, PartitionId, ProducerEpoch, ProducerId, RequestId,
+    TopicId,
 };
 use quorate_core::machine::Machine;
 use quorate_core::partition::interface::{
-    Acks, Assignment, Input as PartitionInput, Isolation, LogOp, PartitionConfig, Produce, Wait,
+    Acks, Assignment, Input as PartitionInput, Isolation, LogOp, Message, PartitionConfig, Produce,
+    Replicated, Wait,
 };
 use quorate_core::quorum::interface as quorum;
 use quorate_core::shard::Shard;
@@ -104,6 +106,12 @@ impl ShardStage {
                 writeln!(out, "coordinator {coordinator} sends {marker:?}")
             }
             Effect::Replay { partition } => writeln!(out, "replay {}", name(*partition)),
+            Effect::Send { partition, to, .. } => {
+                writeln!(out, "{} says something to n{to}", name(*partition))
+            }
+            Effect::ReadLog { partition, to, from, up_to, .. } => {
+                writeln!(out, "{} is to be read from {from} to {up_to} for n{to}", name(*partition))
+            }
             Effect::Halt { partition, reason } => {
                 writeln!(out, "{} halt {reason:?}", name(*partition))
             }
@@ -111,7 +119,7 @@ impl ShardStage {
         };
     }
 
-    fn open(&mut self, partition: PartitionId) -> String {
+    fn open(&mut self, partition: PartitionId, command: &Command<'_>) -> String {
         let log = self.logs.entry(partition).or_default();
         let recovered = log.recover();
         *log = Log::new(recovered.clone());
@@ -120,7 +128,8 @@ impl ShardStage {
             TRANSACTIONS => Role::Transactions,
             _ => Role::Data,
         };
-        let assignment = assignment(0, Some(1));
+        let epoch = command.read("epoch").unwrap_or(0);
+        let assignment = assignment(epoch, Some(1), command.read("with"));
         let config = PartitionConfig::default();
         self.step(Input::Open(Box::new(Open { partition, role, recovered, config, assignment })))
     }
@@ -303,7 +312,22 @@ impl Stage for ShardStage {
     fn run(&mut self, command: &Command<'_>) -> String {
         let first = command.words().next();
         match command.name {
-            "open" => self.open(partition(first.expect("a partition"))),
+            "open" => self.open(partition(first.expect("a partition")), command),
+            "registered" => self.step(Input::Registered { node_epoch: NodeEpoch(1) }),
+            "replicated" => {
+                let partition = partition(first.expect("a partition"));
+                let end = Offset(command.read("end").expect("end="));
+                let message = Message::Replicated(Replicated {
+                    leader_epoch: LeaderEpoch(command.read("epoch").expect("epoch=")),
+                    node_epoch: NodeEpoch(2),
+                    end,
+                    high_watermark: Offset::ZERO,
+                    log_start: Offset::ZERO,
+                    resume: Some(end),
+                });
+                let input = PartitionInput::Message { from: NodeId(2), message };
+                self.step(Input::Partition { partition, input })
+            }
             "drop" => {
                 let partition = partition(first.expect("a partition"));
                 self.in_flight.remove(&partition);
@@ -319,7 +343,8 @@ impl Stage for ShardStage {
             "assign" => {
                 let partition = partition(first.expect("a partition"));
                 let epoch = command.read("epoch").expect("epoch=");
-                let assignment = assignment(epoch, command.read("leader"));
+                let with = command.read("with");
+                let assignment = assignment(epoch, command.read("leader"), with);
                 let input = PartitionInput::Assigned(assignment);
                 self.step(Input::Partition { partition, input })
             }
@@ -341,12 +366,13 @@ impl Stage for ShardStage {
     }
 }
 
-fn assignment(epoch: i32, leader: Option<i32>) -> Assignment {
+fn assignment(epoch: i32, leader: Option<i32>, with: Option<i32>) -> Assignment {
+    let replicas: Vec<_> = [1].into_iter().chain(with).map(NodeId).collect();
     Assignment {
         leader_epoch: LeaderEpoch(epoch),
         leader: leader.map(NodeId),
-        replicas: vec![NodeId(1)],
-        in_sync: vec![NodeId(1)],
+        in_sync: replicas.clone(),
+        replicas,
         ..Assignment::default()
     }
 }
