@@ -1,7 +1,7 @@
-//! Random walks of a transaction coordinator beside a slow twin that knows nothing but the committed
-//! records. The log takes, refuses and loses; markers fail, come late and twice; a failover comes at
-//! any moment. What is told is what the log says, one transaction has one end, no epoch goes back,
-//! and all comes to an end once everything works.
+//! Random walks of a transaction coordinator beside a slow twin that knows nothing but the records
+//! that are committed. The log takes, refuses and loses; markers fail, come late and twice; a
+//! failover comes at any moment. What is told is what the log says, one transaction has one end, no
+//! epoch goes back, and all comes to an end once everything works.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
