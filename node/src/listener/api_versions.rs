@@ -28,18 +28,10 @@ pub(crate) fn features() -> Vec<FeatureRange> {
     FEATURES.iter().map(range).collect()
 }
 
-/// Requests that we read but have no handler for: refused as if they were not in the table.
-const UNSERVED: [ApiKey; 1] = [ApiKey::DescribeProducers];
-
-/// Whether a request of this kind has a handler.
-pub(crate) fn serves(key: ApiKey) -> bool {
-    !UNSERVED.contains(&key)
-}
-
 /// What is served of the table. Clients pick the highest version that both sides know.
 /// `levels` are those of the cluster, where they were set.
 pub(crate) fn response(levels: &BTreeMap<String, i16>) -> ApiVersionsResponse {
-    let api_keys = ApiKey::ALL.iter().filter(|key| serves(**key)).map(|key| {
+    let api_keys = ApiKey::ALL.iter().map(|key| {
         let (min_version, max_version) = key.advertised();
         ApiVersion { api_key: key.code(), min_version, max_version }
     });
@@ -78,16 +70,6 @@ pub(crate) fn is_software_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_has_no_handler_is_not_told() {
-        let told = response(&BTreeMap::new()).api_keys;
-        assert!(told.iter().any(|row| row.api_key == ApiKey::InitProducerId.code()));
-        for key in UNSERVED {
-            assert!(told.iter().all(|row| row.api_key != key.code()), "{key}");
-        }
-        assert_eq!(told.len() + UNSERVED.len(), ApiKey::ALL.len());
-    }
 
     #[test]
     fn names_are_as_in_kip_511() {

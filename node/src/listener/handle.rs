@@ -16,6 +16,7 @@ pub(crate) mod offsets;
 pub(crate) mod place;
 pub(crate) mod produce;
 pub(crate) mod producer_id;
+mod producers;
 pub(crate) mod quorum;
 pub(crate) mod records;
 pub(crate) mod repeated;
@@ -72,6 +73,9 @@ impl Serve for Handlers {
             }
             Request::DeleteRecords(request) => {
                 answer(async move { records::delete_records(&node, request).await })
+            }
+            Request::DescribeProducers(request) => {
+                answer(async move { producers::describe(&node, request).await })
             }
             Request::InitProducerId(request) => {
                 answer(async move { producer_id::init(&node, version, &request).await })

@@ -268,9 +268,6 @@ impl Session {
 
     fn take_apart(&mut self, frame: Bytes, mut permit: Option<Permit>) -> Result<bool, End> {
         match decode_counted(&frame) {
-            Ok(Decoded { header, .. }) if !api_versions::serves(header.key) => {
-                return Err(End::garbage(format_args!("{} is not served here", header.key)));
-            }
             Ok(Decoded { header, request, memory }) => {
                 if permit.is_none() && memory > FREE_DECODED_BYTES {
                     let pool = self.shared.pools.decoded();

@@ -1,6 +1,7 @@
 //! Fetch: reads what the views allow, and waits once for the whole request when that is too
 //! little. Record bytes go from the log to the socket as they are.
 
+mod aborted;
 mod again;
 pub(crate) mod read;
 pub(crate) mod sessions;

@@ -103,7 +103,9 @@ async fn one(
     if since.is_some_and(|(_, since)| version < *since) || asked.timestamp < EARLIEST_PENDING {
         return Err(Code::UnsupportedVersion);
     }
-    let end = if committed { view.last_stable } else { view.high_watermark };
+    // zoo F18: a time is looked for among what is not decided yet.
+    let is_bounded = committed && !(asked.timestamp >= 0 && mutant!("timestamp-lookup-past-lso"));
+    let end = if is_bounded { view.last_stable } else { view.high_watermark };
     let at = |offset, epoch| Ok(Some((offset, Timestamp::NONE, epoch)));
     // zoo H3: the epoch of whoever leads now is not that of an old record.
     let lies = mutant!("listoffsets-current-epoch");

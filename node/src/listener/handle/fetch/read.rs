@@ -5,9 +5,10 @@ use std::sync::Arc;
 use quorate_core::id::{NodeId, Offset};
 use quorate_core::partition::interface::{Assignment, Isolation, ReadView};
 use quorate_net::kafka::error::Code;
-use quorate_net::kafka::messages::fetch::{LeaderIdAndEpoch, PartitionData};
+use quorate_net::kafka::messages::fetch::{AbortedTransaction, LeaderIdAndEpoch, PartitionData};
 use quorate_net::wire::Records;
 
+use super::aborted::aborted;
 use super::again::{LogAgain, Steps};
 use super::{BY_ID, FROM_FOLLOWERS, Terms, TopicKey, Wanted, failure};
 use crate::catalog::log::LogHandle;
@@ -252,6 +253,17 @@ async fn read(
         }
         match found {
             Ok(batches) => {
+                let end = batches.last().map_or(wanted.from, |last| last.header().next_offset());
+                let batches = match leave_out(terms, &log, &view, wanted.from, end).await {
+                    Ok(Told::Nothing) => batches,
+                    Ok(Told::Aborted(transactions)) => {
+                        data.aborted_transactions = Some(transactions);
+                        batches
+                    }
+                    // Asked again at once, it finds what is left.
+                    Ok(Told::Changed) => Vec::new(),
+                    Err(code) => return unreadable(wanted, code.into()),
+                };
                 let mut records = Records::default();
                 let mut steps = Steps::default();
                 // Any codec to any version, as Kafka since 4.0: rskafka reads zstd by Fetch v4.
@@ -276,6 +288,28 @@ async fn read(
         }
     }
     Read { topic: wanted.topic.clone(), data, source, log: Some(log), next }
+}
+
+/// What a reader is to leave out.
+enum Told {
+    /// It reads everything.
+    Nothing,
+    Aborted(Vec<AbortedTransaction>),
+    /// The log is not any more what was read.
+    Changed,
+}
+
+async fn leave_out(
+    terms: &Terms,
+    log: &LogHandle,
+    view: &ReadView,
+    from: Offset,
+    next: Offset,
+) -> Result<Told, Code> {
+    if terms.isolation == Isolation::ReadUncommitted || from >= next {
+        return Ok(Told::Nothing);
+    }
+    Ok(aborted(log, view, (from, next)).await?.map_or(Told::Changed, Told::Aborted))
 }
 
 pub(crate) const fn read_code(error: &ReadError) -> Code {
