@@ -13,9 +13,11 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use self::keys::{Keys, Noted};
+use crate::batch::control::Marker;
 use crate::batch::record::RecordError;
 use crate::batch::{Batch, Header, Record, Records};
 use crate::id::{LeaderEpoch, Offset};
+use crate::partition::aborted::Aborted;
 use crate::time::Timestamp;
 use crate::{mutant, reached};
 
@@ -29,7 +31,30 @@ pub struct Rules {
     pub tombstone_time: Duration,
     /// Ascending: first offsets of batches that must keep their producer's sequence, with or
     /// without records.
+    /// The markers from which producers' epochs are known are among them.
     pub sequences: Vec<Offset>,
+    /// Ascending by producer and first record: transactions whose data is to go, whatever its keys.
+    /// Every transaction below the pass's end that is not among them was committed.
+    pub aborted: Vec<Aborted>,
+}
+
+impl Rules {
+    /// When what is found superfluous now may go; `None` while nobody knows what time it is.
+    fn horizon(&self) -> Option<Timestamp> {
+        let time = i64::try_from(self.tombstone_time.as_millis()).unwrap_or(i64::MAX);
+        self.now.map(|now| Timestamp(now.0.saturating_add(time)))
+    }
+
+    /// Whether the batch with this header is data of an aborted transaction.
+    fn is_aborted(&self, header: &Header) -> bool {
+        let (producer, base) = (header.producer_id(), header.base_offset());
+        if !header.is_transactional() || header.is_control() {
+            return false;
+        }
+        let passed = self.aborted.partition_point(|it| (it.producer, it.first) <= (producer, base));
+        let before = passed.checked_sub(1).map(|place| self.aborted[place]);
+        before.is_some_and(|it| it.producer == producer && base <= it.last)
+    }
 }
 
 /// What is left of one batch.
@@ -64,8 +89,16 @@ impl Verdict {
 /// # Errors
 ///
 /// If the records cannot be read.
-pub fn note(keys: &mut Keys, batch: &Batch, records: &Bytes) -> Result<Noted, RecordError> {
-    if batch.header().is_control() || batch.is_empty() {
+pub fn note(
+    keys: &mut Keys,
+    rules: &Rules,
+    batch: &Batch,
+    records: &Bytes,
+) -> Result<Noted, RecordError> {
+    let header = batch.header();
+    // Neither a marker's key nor one of an aborted record shadows anything.
+    let is_data = !header.is_control() || mutant!("marker-dropped-by-key");
+    if !is_data || batch.is_empty() || rules.is_aborted(header) {
         return Ok(Noted::All);
     }
     let count = batch.header().record_count();
@@ -81,7 +114,8 @@ pub fn note(keys: &mut Keys, batch: &Batch, records: &Bytes) -> Result<Noted, Re
     Ok(Noted::All)
 }
 
-/// What is left of `batch`, which `keys` know all records of; `records` without compression.
+/// What is left of `batch`, which `keys` know all records of; `records` without compression. For a
+/// marker: whether records of its transaction are left.
 ///
 /// # Errors
 ///
@@ -91,13 +125,19 @@ pub fn judge(
     rules: &Rules,
     batch: &Batch,
     records: &Bytes,
+    has_data: bool,
 ) -> Result<Verdict, RecordError> {
     let header = batch.header();
     let before = u64::try_from(header.record_count()).unwrap_or(0);
-    if header.is_control() {
-        // Markers have keys and are no records: they go with their transaction (zoo I2).
-        reached!("control-batch-kept");
-        return Ok(Verdict::all(before));
+    // zoo I2: markers have keys and are no records; one that falls to a record of the same key
+    // leaves its transaction without an end.
+    if header.is_control() && !mutant!("marker-dropped-by-key") {
+        return Ok(judge_marker(rules, batch, records, has_data));
+    }
+    if rules.is_aborted(header) {
+        reached!("aborted-data-removed");
+        let (remains, tombstones_due) = (left_empty(rules, batch), None);
+        return Ok(Verdict { remains, tombstones_due, records_before: before, records_after: 0 });
     }
     let may_go = batch.delete_horizon().zip(rules.now).is_some_and(|(horizon, now)| now >= horizon);
     let stays = |record: &Record<'_>| {
@@ -116,12 +156,7 @@ pub fn judge(
         }
     }
     let dates = tombstones && batch.delete_horizon().is_none();
-    let horizon =
-        rules.now.filter(|_| dates).map(|now| {
-            Timestamp(now.0.saturating_add(
-                i64::try_from(rules.tombstone_time.as_millis()).unwrap_or(i64::MAX),
-            ))
-        });
+    let horizon = rules.horizon().filter(|_| dates);
     let remains = if after == 0 {
         left_empty(rules, batch)
     } else if after == before && horizon.is_none() {
@@ -131,6 +166,33 @@ pub fn judge(
     };
     let tombstones_due = horizon.or_else(|| batch.delete_horizon()).filter(|_| tombstones);
     Ok(Verdict { remains, tombstones_due, records_before: before, records_after: after })
+}
+
+/// A marker stays while a record of its transaction is left, or its producer is known by it. Then
+/// it is treated as a tombstone is: dated by the pass that finds it so, and gone once whoever reads
+/// the log has had its time. So no pass takes a marker together with its data, and who has read of
+/// the data what an earlier pass has left finds the marker behind it.
+fn judge_marker(rules: &Rules, batch: &Batch, records: &Bytes, has_data: bool) -> Verdict {
+    let before = u64::try_from(batch.header().record_count()).unwrap_or(0);
+    let all = Verdict::all(before);
+    let is_needed = rules.sequences.binary_search(&batch.header().base_offset()).is_ok();
+    if has_data || is_needed || Marker::of(batch).is_none() {
+        reached!("control-batch-kept");
+        return all;
+    }
+    let horizon = batch.delete_horizon();
+    match (horizon, rules.horizon()) {
+        (Some(horizon), _) if rules.now.is_some_and(|now| now >= horizon) => {
+            reached!("marker-removed");
+            Verdict { remains: Remains::Nothing, records_after: 0, ..all }
+        }
+        (None, Some(horizon)) => {
+            reached!("marker-dated");
+            let remains = Remains::Some(batch.thinned(records, Some(horizon), |_| true));
+            Verdict { remains, tombstones_due: Some(horizon), ..all }
+        }
+        (horizon, _) => Verdict { tombstones_due: horizon, ..all },
+    }
 }
 
 /// A batch of which no record is left. What its producer's sequence rests on stays, told by its

@@ -4,6 +4,8 @@
 
 #[path = "support/contents.rs"]
 mod contents;
+#[path = "compaction_random/transactions.rs"]
+mod transactions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,12 +17,14 @@ use quorate_core::id::{
 };
 use quorate_core::machine::Machine;
 use quorate_core::partition::interface::{
-    Acks, Assignment, Clean, CleanProblem, Effect, Input, Limits, LogOp, PartitionConfig, Produce,
+    Acks, Assignment, Clean, CleanProblem, Effect, Input, Limits, LogOp, Outcome, PartitionConfig,
+    Produce,
 };
 use quorate_core::partition::{Recovered, Replica};
 use quorate_core::rng::Rng;
 use quorate_core::segment::cleaned::Cleaned;
 use quorate_core::time::{Instant, Now, Timestamp};
+use transactions::Transactions;
 
 const WALL_START: i64 = 1_767_225_600_000;
 
@@ -46,6 +50,9 @@ struct Walk {
     cleans: Vec<Clean>,
     made: Vec<(u64, Cleaned)>,
     sequences: BTreeMap<i64, i32>,
+    transactions: Transactions,
+    /// What was answered last.
+    answer: Option<(RequestId, Outcome)>,
     /// Of the last pass that came about: how far the log was clean, and where the log ended.
     last_pass: Option<(Offset, Offset, Option<Timestamp>)>,
     idle_passes: u32,
@@ -85,6 +92,8 @@ impl Walk {
             cleans: Vec::new(),
             made: Vec::new(),
             sequences: BTreeMap::new(),
+            transactions: Transactions::default(),
+            answer: None,
             last_pass: None,
             idle_passes: 0,
             next_request: 1,
@@ -98,16 +107,19 @@ impl Walk {
         for _ in 0..300 {
             match self.rng.below(20) {
                 0..9 => self.produce(),
-                9..13 => self.written(),
+                9..12 => self.written(),
+                12 => self.read_committed(),
                 13..15 => self.pass(),
                 15..17 => self.make(),
                 17 => self.end_pass(),
+                19 if self.rng.below(2) == 0 => self.end_transaction(),
                 18 if self.rng.below(8) == 0 => self.configure(),
                 19 if self.rng.below(5) == 0 => self.restart(),
                 _ => {}
             }
         }
         // In the end all is quiet: passes come to an end.
+        self.end_transactions();
         for _ in 0..60 {
             self.written();
             self.pass();
@@ -124,14 +136,25 @@ impl Walk {
         let codec = [Codec::None, Codec::None, Codec::Lz4][self.rng.below(3) as usize];
         let mut builder = BatchBuilder::new(codec);
         let count = 1 + self.rng.below(4) as i32;
-        let idempotent = producer < 3;
+        let idempotent = producer < 2;
         let sequence = self.sequences.get(&producer).copied().unwrap_or(0);
         if idempotent {
             builder = builder.producer(ProducerId(producer), ProducerEpoch(0), sequence);
         }
+        let mut guard = None;
+        let mut writer = None;
+        if (2..4).contains(&producer) {
+            let id;
+            (builder, id, guard) = self.in_transaction(builder);
+            writer = Some(id);
+        }
         let mut told = Vec::new();
         for _ in 0..count {
-            let key = vec![b'a' + self.rng.below(8) as u8];
+            let mut key = vec![b'a' + self.rng.below(8) as u8];
+            // More than the smaller memories hold.
+            if self.rng.below(2) == 0 {
+                key.push(b'a' + self.rng.below(8) as u8);
+            }
             let value =
                 (self.rng.below(4) > 0).then(|| self.rng.below(1000).to_be_bytes().to_vec());
             let at = Timestamp(self.now.wall.0 - self.rng.below(1000) as i64);
@@ -140,23 +163,43 @@ impl Walk {
         }
         let base = self.replica.log().end;
         let produce = Produce {
-            request: RequestId(self.next_request),
+            request: self.request(),
             batch: builder.build(),
             levels: Levels::DEFAULT,
             acks: Acks::All,
             until: self.now.monotonic + Duration::from_secs(3600),
-            guard: None,
+            guard,
         };
-        self.next_request += 1;
         self.step(Input::Produce(produce));
         if self.replica.log().end > base {
             if idempotent {
                 self.sequences.insert(producer, sequence + count);
             }
+            if let Some(id) = writer {
+                self.wrote_in_transaction(id, base, count);
+            }
+            let ends = self.rng.below(3) > 0;
+            if let Some(id) = writer.filter(|_| ends) {
+                self.end_transaction_of(id);
+            }
             for (place, told) in told.into_iter().enumerate() {
                 self.told.insert(base.plus(place as i64), told);
             }
         }
+    }
+
+    fn request(&mut self) -> RequestId {
+        self.next_request += 1;
+        RequestId(self.next_request)
+    }
+
+    /// Steps, and returns the answer that comes at once.
+    fn ask(&mut self, input: Input) -> Outcome {
+        let request = input.request();
+        self.step(input);
+        let (to, outcome) = self.answer.take().expect("an answer");
+        assert_eq!(Some(to), request);
+        outcome
     }
 
     fn written(&mut self) {
@@ -192,6 +235,7 @@ impl Walk {
         let result = if fails { Err(CleanProblem::Failed) } else { Ok(Box::new(cleaned)) };
         self.step(Input::Cleaned { pass, result });
         self.look();
+        self.look_for_markers();
     }
 
     fn configure(&mut self) {
@@ -210,13 +254,21 @@ impl Walk {
         for (id, producer) in live.producers.iter() {
             assert_eq!(rebuilt.producers.producer(id), Some(producer), "p{id}");
         }
-        let same = Recovered { producers: live.producers.clone(), ..rebuilt.clone() };
+        // An aborted transaction whose first records were compacted away begins later now, or is
+        // gone; what readers are told of it is looked at below.
+        let same = Recovered {
+            producers: live.producers.clone(),
+            aborted: live.aborted.clone(),
+            ..rebuilt.clone()
+        };
         assert_eq!(same, *live, "what is rebuilt is what was lived");
         let config = PartitionConfig { compact: !self.switched_off, ..self.config.clone() };
         self.replica = start(&config, rebuilt);
         self.now.monotonic = Instant::ZERO;
         (self.cleans, self.made) = (Vec::new(), Vec::new());
         self.step(Input::Tick);
+        self.look_for_markers();
+        self.read_committed();
     }
 
     fn step(&mut self, input: Input) {
@@ -237,18 +289,16 @@ impl Walk {
                     self.look_at(&clean);
                     self.cleans.push(clean);
                 }
-                Effect::Reply { .. }
-                | Effect::Publish(_)
-                | Effect::Discard(_)
-                | Effect::TransactionEnded { .. } => {}
+                Effect::Reply { request, outcome } => self.answer = Some((request, outcome)),
+                Effect::Publish(_) | Effect::Discard(_) | Effect::TransactionEnded { .. } => {}
                 other => panic!("{other:?}"),
             }
         }
     }
 
     fn look_at(&self, clean: &Clean) {
-        let (log, committed) = (self.replica.log(), self.replica.view().high_watermark);
-        assert!(clean.until <= committed, "{} is not committed", clean.until);
+        let (log, decided) = (self.replica.log(), self.replica.view().last_stable);
+        assert!(clean.until <= decided, "{} is not decided", clean.until);
         let active = log.segments.last().expect("something is there").base;
         assert!(clean.until <= active, "the active segment is not cleaned");
         let young = |(_, told): (&Offset, &Told)| {
@@ -272,6 +322,9 @@ impl Walk {
         let mut found = BTreeMap::new();
         for batch in self.contents.batches() {
             batch.verify().expect("a sound batch");
+            if batch.header().is_control() {
+                continue;
+            }
             let records = batch.uncompressed(1 << 20).expect("records");
             for record in Records::new(&records, batch.header().record_count()) {
                 let record = record.expect("a record");
@@ -289,8 +342,11 @@ impl Walk {
             }
         }
         let mut last: BTreeMap<&[u8], Offset> = BTreeMap::new();
+        let counts = |offset: Offset| self.transactions.counts(offset) == Some(true);
         for (offset, told) in self.told.range(..to) {
-            last.insert(&told.key, *offset);
+            if counts(*offset) {
+                last.insert(&told.key, *offset);
+            }
         }
         let lasts: BTreeSet<Offset> = last.values().copied().collect();
         for (offset, told) in &self.told {
@@ -341,11 +397,14 @@ fn a_compacted_log_is_what_its_keys_were_last() {
 #[test]
 fn planted_bugs_are_noticed() {
     for slug in [
+        "aborted-index-of-uncleaned-tail-lost",
         "cleaner-forgets-last-sequence",
         "cleaner-livelock-on-gap",
         "cleaner-loses-end-offset",
         "compact-past-hw",
+        "marker-dropped-by-key",
         "policy-change-races-cleaner",
+        "txn-state-reset-between-groups",
     ] {
         quorate_core::mutant::choose(Some(slug));
         let noticed =

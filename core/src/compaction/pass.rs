@@ -2,6 +2,8 @@
 //! memory reaches, then what remains is put into new segments. Whoever reads and writes does as it
 //! is told here.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 
 use super::keys::{Keys, Noted};
@@ -9,22 +11,24 @@ use super::{Row, Rules, judge, note};
 use crate::batch::record::RecordError;
 use crate::batch::{Batch, HEADER_BYTES, Header, Levels};
 use crate::compaction::Remains;
-use crate::id::Offset;
+use crate::id::{Offset, ProducerId};
+use crate::mutant;
 use crate::partition::SegmentInfo;
 use crate::segment::cleaned::{Cleaned, CleanedSegment};
 use crate::segment::frame::FRAME_HEADER_BYTES;
 use crate::time::Timestamp;
 
 /// The first half: the last offsets of all keys from `dirty` on.
-pub struct Gathering {
+pub struct Gathering<'a> {
     keys: Keys,
+    rules: &'a Rules,
     /// Everything from `dirty` to below is known.
     to: Offset,
 }
 
-impl Gathering {
-    pub fn new(keys: Keys, dirty: Offset) -> Self {
-        Self { keys, to: dirty }
+impl<'a> Gathering<'a> {
+    pub fn new(keys: Keys, rules: &'a Rules, dirty: Offset) -> Self {
+        Self { keys, rules, to: dirty }
     }
 
     /// Whether `batch` is to be gathered; `false` for what is compacted already.
@@ -39,7 +43,7 @@ impl Gathering {
     ///
     /// If its records cannot be read.
     pub fn take(&mut self, batch: &Batch, records: &Bytes) -> Result<bool, RecordError> {
-        if note(&mut self.keys, batch, records)? == Noted::Full {
+        if note(&mut self.keys, self.rules, batch, records)? == Noted::Full {
             return Ok(false);
         }
         self.to = batch.header().next_offset();
@@ -77,8 +81,10 @@ pub struct Counts {
 
 /// The second half.
 pub struct Pass<'a> {
-    gathered: &'a Gathering,
-    rules: &'a Rules,
+    gathered: &'a Gathering<'a>,
+    /// Who has records left of the transaction whose marker comes next. One for the whole log: a
+    /// transaction may reach over any number of segments (KAFKA-8351).
+    with_data: BTreeSet<ProducerId>,
     segment_bytes_max: u64,
     generation: u32,
     row: Row,
@@ -90,15 +96,10 @@ pub struct Pass<'a> {
 
 impl<'a> Pass<'a> {
     /// The new segments get this `generation`.
-    pub fn new(
-        gathered: &'a Gathering,
-        rules: &'a Rules,
-        segment_bytes_max: u64,
-        generation: u32,
-    ) -> Self {
+    pub fn new(gathered: &'a Gathering<'a>, segment_bytes_max: u64, generation: u32) -> Self {
         Self {
             gathered,
-            rules,
+            with_data: BTreeSet::new(),
             segment_bytes_max,
             generation,
             row: Row::default(),
@@ -124,6 +125,10 @@ impl<'a> Pass<'a> {
             return;
         }
         self.fill(steps);
+        // zoo I4: what a transaction has left in an earlier segment is forgotten in the next.
+        if mutant!("txn-state-reset-between-groups") {
+            self.with_data.clear();
+        }
         let generation = self.generation;
         self.made.push(CleanedSegment { info: SegmentInfo::new(info.base), generation });
         steps.push(Step::Begin(info.base));
@@ -154,7 +159,13 @@ impl<'a> Pass<'a> {
             self.append(batch, levels, steps);
             return Ok(());
         }
-        let verdict = judge(&self.gathered.keys, self.rules, &batch, records)?;
+        let (header, rules) = (*batch.header(), self.gathered.rules);
+        let producer = header.producer_id();
+        let has_data = header.is_control() && self.with_data.remove(&producer);
+        let verdict = judge(&self.gathered.keys, rules, &batch, records, has_data)?;
+        if header.is_transactional() && !header.is_control() && verdict.records_after > 0 {
+            self.with_data.insert(producer);
+        }
         self.counts.records_before += verdict.records_before;
         self.counts.records_after += verdict.records_after;
         let due = [self.tombstones_due, verdict.tombstones_due];

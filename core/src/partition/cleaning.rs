@@ -45,14 +45,14 @@ pub const SHARE_WHOLE: u64 = 1_000_000;
 
 /// Whether a pass over the log is due: the uncleaned share of what may be cleaned is larger than
 /// `min.cleanable.dirty.ratio`, or a record is older than `max.compaction.lag.ms`, or a tombstone
-/// has had its time. Only closed segments below `committed` may be cleaned, and none that is, or
-/// comes behind, one with a record younger than `min.compaction.lag.ms`.
+/// has had its time. Only closed segments below `decided`, the last stable offset, may be cleaned,
+/// and none that is, or comes behind, one with a record younger than `min.compaction.lag.ms`.
 ///
 /// `now` is `None` while the wall clock is not believed; then nothing is due by age.
 pub fn due(
     state: &Recovered,
     config: &PartitionConfig,
-    committed: Offset,
+    decided: Offset,
     now: Option<Timestamp>,
 ) -> Due {
     if !config.compact {
@@ -68,7 +68,7 @@ pub fn due(
             continue;
         }
         // zoo I1: a record that is not committed shadows one that is, and is then cut off.
-        if end > committed && !mutant!("compact-past-hw") {
+        if end > decided && !mutant!("compact-past-hw") {
             reached!("not-cleaned-before-it-is-committed");
             wait = Some(UNCOMMITTED);
             break;
@@ -169,7 +169,8 @@ impl Replica {
             return;
         }
         let wall = self.wall_clock.is_trusted().then_some(now.wall);
-        match due(&self.log, &self.config, self.high_watermark, wall) {
+        // What is not decided yet is neither kept nor removed.
+        match due(&self.log, &self.config, self.last_stable(), wall) {
             Due::Now(until) => self.begin_pass(until, wall, effects),
             Due::In(wait) => self.plan_cleaning(now, wait),
             Due::Later => {}
@@ -181,11 +182,18 @@ impl Replica {
         self.cleaning.passes += 1;
         let pass = self.cleaning.passes;
         self.cleaning.running = Some(pass);
-        let batches = self.log.producers.iter().flat_map(|(_, producer)| &producer.batches);
-        let mut sequences: Vec<_> = batches.map(|batch| batch.base_offset).collect();
-        sequences.retain(|&base| base < until);
+        let known = self.log.producers.iter().flat_map(|(_, producer)| {
+            let batches = producer.batches.iter().map(|batch| batch.base_offset);
+            batches.chain(producer.marker)
+        });
+        let mut sequences: Vec<_> = known.filter(|&base| base < until).collect();
         sequences.sort_unstable();
-        let rules = Rules { now, tombstone_time: self.config.tombstone_time, sequences };
+        let leaving = self.leaving.iter().flat_map(|(_, aborted)| aborted);
+        let aborted = self.log.aborted.ranges().iter().chain(leaving).copied();
+        let mut aborted: Vec<_> = aborted.filter(|aborted| aborted.first < until).collect();
+        aborted.sort_unstable_by_key(|aborted| (aborted.producer, aborted.first));
+        let tombstone_time = self.config.tombstone_time;
+        let rules = Rules { now, tombstone_time, sequences, aborted };
         let segment_bytes_max = self.config.segment_bytes_max;
         let dirty = self.log.cleaned.to;
         effects.push(Effect::Clean(Clean { pass, dirty, until, segment_bytes_max, rules }));
@@ -208,8 +216,7 @@ impl Replica {
             Ok(cleaned) if is_wanted && cleaned.until > self.log.log_start => {
                 reached!("pass-comes-about");
                 self.cleaning.failures = 0;
-                let left = self.log.aborted.take_below(cleaned.to);
-                self.log.replace(&cleaned);
+                let left = self.log.replace(&cleaned);
                 self.log_bytes = self.log.bytes();
                 let write = self.write(LogOp::Replace(cleaned), None, effects);
                 self.leave_aborted(write, left);

@@ -201,8 +201,9 @@ impl Recovered {
     }
 
     /// A pass of compaction has put others in the place of the segments below `cleaned.until`.
-    /// In any order with `delete_before`, and as often as one likes.
-    pub fn replace(&mut self, cleaned: &Cleaned) {
+    /// In any order with `delete_before`, and as often as one likes. Returns the aborted
+    /// transactions of which it has left nothing.
+    pub fn replace(&mut self, cleaned: &Cleaned) -> Vec<Aborted> {
         let listed = cleaned.segments.iter().map(|segment| segment.info);
         let listed = listed.filter(|info| info.base < cleaned.until);
         let stay = self.segments.iter().copied().filter(|info| info.base >= cleaned.until);
@@ -210,9 +211,11 @@ impl Recovered {
         // zoo I9: a pass that moves nothing on is made again and again.
         let to = if mutant!("cleaner-livelock-on-gap") { self.cleaned.to } else { cleaned.to };
         self.cleaned = CleanedPart { to, tombstones_due: cleaned.tombstones_due };
-        // A pass has left nothing of what was aborted below.
-        self.aborted.take_below(cleaned.to);
         self.drop_segments();
+        // zoo I3: where memory did not reach to the end of what was rewritten, aborted records were
+        // copied with the rest.
+        let all = mutant!("aborted-index-of-uncleaned-tail-lost");
+        self.aborted.take_below(if all { cleaned.until } else { cleaned.to })
     }
 
     fn drop_segments(&mut self) {

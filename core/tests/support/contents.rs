@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use quorate_core::batch::control::Marker;
 use quorate_core::batch::{Batch, Levels, Records};
 use quorate_core::compaction::keys::Keys;
 use quorate_core::compaction::pass::{Counts, Gathering, Pass, Step};
@@ -64,7 +65,7 @@ impl Contents {
     /// Makes a pass with so much memory for keys. Nothing changes before its `Replace`.
     pub(crate) fn clean(&mut self, clean: &Clean, memory: usize) -> (Cleaned, Counts) {
         let inside = |piece: &&Piece| piece.base < clean.until;
-        let mut gathering = Gathering::new(Keys::new(memory, [7; 16]), clean.dirty);
+        let mut gathering = Gathering::new(Keys::new(memory, [7; 16]), &clean.rules, clean.dirty);
         let all = self.pieces.iter().filter(inside).flat_map(|piece| &piece.batches);
         for batch in all.filter(|batch| gathering.wants(batch.header())).collect::<Vec<_>>() {
             if !gathering.take(batch, &records(batch)).expect("records") {
@@ -72,8 +73,7 @@ impl Contents {
             }
         }
         self.generation += 1;
-        let mut pass =
-            Pass::new(&gathering, &clean.rules, clean.segment_bytes_max, self.generation);
+        let mut pass = Pass::new(&gathering, clean.segment_bytes_max, self.generation);
         let mut steps = Vec::new();
         for (piece, next) in self.pieces.iter().zip(self.pieces.iter().skip(1)) {
             if piece.base < clean.until {
@@ -142,6 +142,9 @@ fn records(batch: &Batch) -> Bytes {
 
 /// The records of a batch as `offset:key=value`, `offset:key=` for a tombstone.
 pub(crate) fn show(batch: &Batch) -> Vec<String> {
+    if let Some(marker) = Marker::of(batch) {
+        return vec![format!("{}:{:?}", batch.header().base_offset(), marker.ending)];
+    }
     let records = records(batch);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let shown = Records::new(&records, batch.header().record_count()).map(|record| {

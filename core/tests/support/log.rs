@@ -96,7 +96,7 @@ fn fold(state: &mut Recovered, op: &LogOp) {
         LogOp::Roll { base, .. } => state.roll(*base).expect("segments follow one another"),
         LogOp::DeleteBefore { offset } => state.delete_before(*offset),
         LogOp::Checkpoint { .. } => {}
-        LogOp::Replace(cleaned) => state.replace(cleaned),
+        LogOp::Replace(cleaned) => drop(state.replace(cleaned)),
         LogOp::TruncateTo { .. } | LogOp::ResetTo { .. } => panic!("no fold undoes itself: {op:?}"),
     }
 }

@@ -184,7 +184,7 @@ impl LogReader {
     ) -> Result<(Cleaned, Counts), CleanError> {
         let gathering = self.gather(clean, tools, inputs).await?;
         reached!("keys-gathered");
-        let mut pass = Pass::new(&gathering, &clean.rules, clean.segment_bytes_max, generation);
+        let mut pass = Pass::new(&gathering, clean.segment_bytes_max, generation);
         let mut output = Output { reader: self, generation, open: None, made };
         let mut steps = Vec::new();
         for input in inputs {
@@ -213,14 +213,14 @@ impl LogReader {
         Ok((cleaned, counts))
     }
 
-    async fn gather(
+    async fn gather<'a>(
         &self,
-        clean: &Clean,
+        clean: &'a Clean,
         tools: &Tools<'_>,
         inputs: &[Input],
-    ) -> Result<Gathering, CleanError> {
+    ) -> Result<Gathering<'a>, CleanError> {
         let keys = Keys::new(tools.key_bytes_max, tools.hash_key);
-        let mut gathering = Gathering::new(keys, clean.dirty);
+        let mut gathering = Gathering::new(keys, &clean.rules, clean.dirty);
         for input in inputs.iter().filter(|input| input.end > clean.dirty) {
             let mut frames = self.frames(input).await?;
             while let Some((batch, _)) = frames.next().await? {

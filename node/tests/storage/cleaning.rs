@@ -74,8 +74,12 @@ async fn make(engine: &Engine, log: PartitionId, memory: usize) -> Result<Cleane
     let batches = live.state.producers.iter().flat_map(|(_, producer)| &producer.batches);
     let mut sequences: Vec<_> = batches.map(|batch| batch.base_offset).collect();
     sequences.sort_unstable();
-    let rules =
-        Rules { now: Some(Timestamp(5_000)), tombstone_time: Duration::from_secs(1), sequences };
+    let rules = Rules {
+        now: Some(Timestamp(5_000)),
+        tombstone_time: Duration::from_secs(1),
+        sequences,
+        aborted: Vec::new(),
+    };
     let dirty = live.state.cleaned.to;
     let clean = Clean { pass: 1, dirty, until, segment_bytes_max: 2_000, rules };
     for _ in 0..2 {
