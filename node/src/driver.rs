@@ -54,12 +54,6 @@ pub(crate) enum Command {
         input: Input,
         reply: oneshot::Sender<Outcome>,
     },
-    /// An answer is given in the step that takes the input, or never.
-    AskSilently {
-        request: RequestId,
-        input: Input,
-        reply: oneshot::Sender<Outcome>,
-    },
     /// Nobody waits for `request`; `input` says so to its machine.
     Withdraw {
         request: RequestId,
@@ -112,8 +106,6 @@ pub(crate) struct Driver {
     replays: HashMap<PartitionId, u64>,
     next_replay: u64,
     replies: Replies,
-    /// Requests of this round that get their answer at once or never.
-    silent: Vec<RequestId>,
     passed: Vec<oneshot::Sender<()>>,
     /// What this round has for replicas on other nodes, and what its leaders wish.
     sent: Vec<(NodeId, PartitionId, Message)>,
@@ -141,7 +133,6 @@ pub(crate) fn start(shard: Shard, around: Surroundings, inbox_max: usize) -> Sha
         replays: HashMap::new(),
         next_replay: 0,
         replies: Replies::default(),
-        silent: Vec::new(),
         passed: Vec::new(),
         sent: Vec::new(),
         wishes: Vec::new(),
@@ -269,11 +260,6 @@ impl Driver {
                 self.replies.expect(request, reply);
                 self.step(now, input);
             }
-            Command::AskSilently { request, input, reply } => {
-                self.replies.expect(request, reply);
-                self.silent.push(request);
-                self.step(now, input);
-            }
             Command::Withdraw { request, input } => {
                 self.replies.forget(request);
                 self.step(now, input);
@@ -367,9 +353,6 @@ impl Driver {
         }
         if !self.wishes.is_empty() {
             self.around.proposals.leave(std::mem::take(&mut self.wishes));
-        }
-        for request in self.silent.drain(..) {
-            self.replies.forget(request);
         }
         for passed in self.passed.drain(..) {
             // Whoever stopped waiting for the barrier does not need it.

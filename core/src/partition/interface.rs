@@ -117,8 +117,10 @@ pub enum Flush {
 /// Whose word a producer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acks {
-    /// No answer is wanted, and none is given unless the batch is refused: then the connection is
-    /// closed, as Kafka does, so that the client looks again who leads.
+    /// No answer is wanted, and the client is given none. The machine answers as for `Leader`, so
+    /// that a batch counts against what its connection may have under way until it is written;
+    /// where it is refused, the connection is closed, as Kafka does, so that the client looks again
+    /// who leads.
     None,
     /// The leader's copy suffices.
     Leader,

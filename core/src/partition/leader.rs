@@ -242,8 +242,7 @@ impl Replica {
         effects: &mut Vec<Effect>,
     ) {
         let (release, stored) = match produce.acks {
-            Acks::None => return,
-            Acks::Leader => (Release::Durable(end), self.durable_end >= end),
+            Acks::None | Acks::Leader => (Release::Durable(end), self.durable_end >= end),
             Acks::All | Acks::AtLeast(_) => (Release::Committed(end), self.high_watermark >= end),
         };
         if stored {

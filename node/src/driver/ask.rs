@@ -49,18 +49,6 @@ impl ShardClient {
         Ok(Asked { answer, request, withdrawal, inbox: self.inbox.clone() })
     }
 
-    /// A produce with acks=0: an answer comes only if the batch is refused. Otherwise `Asked`
-    /// ends with `Stopped` as soon as the machine has taken the batch.
-    pub(crate) async fn ask_silently(
-        &self,
-        input: impl FnOnce(RequestId) -> Input,
-    ) -> Result<Asked, Stopped> {
-        let request = RequestId(self.next_request.fetch_add(1, Ordering::Relaxed));
-        let (reply, answer) = oneshot::channel();
-        self.tell(Command::AskSilently { request, input: input(request), reply }).await?;
-        Ok(Asked { answer, request, withdrawal: Withdrawal::Never, inbox: self.inbox.clone() })
-    }
-
     /// Returns once all that was handed over before has been done, and its writes are on their
     /// way to the disk.
     pub(crate) async fn barrier(&self) -> Result<(), Stopped> {

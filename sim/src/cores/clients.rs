@@ -407,7 +407,13 @@ impl Cores {
 
     fn answer(&mut self, waiting: Waiting, outcome: &core::Outcome) {
         let Waiting { client, attempt, what } = waiting;
+        let is_silent = self.plan.workload.acks == Acks::None;
         let event = match what {
+            Wanted::Append { .. }
+                if is_silent && matches!(outcome, core::Outcome::Produced { .. }) =>
+            {
+                return;
+            }
             Wanted::Append { place } => {
                 let answer = judge(outcome);
                 let what = Told::Append { place, answer };

@@ -82,9 +82,7 @@ impl Shadow {
 
     /// The batch of the step's append stands at the end of the log.
     pub(super) fn appends(&mut self, asks: Asks, end: Offset) {
-        if let Asks::Append(request, acks) = asks
-            && acks != Acks::None
-        {
+        if let Asks::Append(request, acks) = asks {
             self.appends.push_back((request, end, acks));
         }
     }
@@ -118,7 +116,10 @@ impl Shadow {
             return Some(("watermark-ahead", sentence));
         }
         if let Some(&(request, end, acks)) = self.appends.front() {
-            let there = if acks == Acks::Leader { reported } else { view.high_watermark };
+            let there = match acks {
+                Acks::All | Acks::AtLeast(_) => view.high_watermark,
+                Acks::Leader | Acks::None => reported,
+            };
             if end <= there {
                 let sentence = format!("request {request} waits for {end}, which is there");
                 return Some(("lost-wakeup", sentence));

@@ -326,9 +326,10 @@ impl Cluster {
                     let acks = self.plan.workload.acks;
                     self.shadow.on_acknowledged(&self.nodes, n, id, *base, acks);
                     let base = base.0;
-                    if acks != Acks::None {
-                        spec::on_replicas(|watch| watch.answers(id, base, acks == Acks::All));
+                    if acks == Acks::None {
+                        return;
                     }
+                    spec::on_replicas(|watch| watch.answers(id, base, acks == Acks::All));
                 }
                 Told::Append { place, word: judge(outcome) }
             }

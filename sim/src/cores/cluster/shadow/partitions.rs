@@ -219,8 +219,7 @@ impl Shadow {
         let committed = self.partitions.get(&id).map_or(Offset::ZERO, |known| known.end);
         let there = match acks {
             Acks::All => committed,
-            Acks::Leader => written,
-            Acks::None => return,
+            Acks::Leader | Acks::None => written,
         };
         if base >= there && !self.is_unclean {
             let sentence = format!(
