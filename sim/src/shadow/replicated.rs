@@ -321,6 +321,12 @@ pub(crate) fn lagging_target(before: &Assignment, now: &Assignment) -> Option<No
     if !follows || !before.is_reassigning() || now.is_reassigning() {
         return None;
     }
+    // Copies that were added in vain may go when others suffice: nobody moves there any more
+    // (docs/decisions/0089).
+    let is_in_vain = |node: &NodeId| before.adding.contains(node) && before.removing.contains(node);
+    if before.adding.iter().chain(&before.removing).all(is_in_vain) {
+        return None;
+    }
     let targets: BTreeSet<NodeId> = before.targets().collect();
     let is_done = targets.iter().eq(now.replicas.iter().collect::<BTreeSet<_>>());
     let mut lagging = targets.iter().filter(|node| !now.in_sync.contains(node));

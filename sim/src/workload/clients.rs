@@ -33,6 +33,10 @@ use crate::trace::{self, Mark};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Between rounds of writers that ask for no answer, once others are to get on: some ten records a
+/// round, each perhaps in a segment of its own, and a sync of 20 ms for each.
+const PACE: Duration = Duration::from_millis(500);
+
 /// What every client of a run shares.
 pub struct Scene {
     pub plan: Arc<Plan>,
@@ -118,6 +122,15 @@ impl Scene {
         if self.stage.is_healed() { timeout.max(PATIENCE) } else { timeout }
     }
 
+    /// The shortest pause between two rounds of a writer. Who asks for no answer waits for no disk:
+    /// for ever faster than the slowest disk writes, it lets no replica that was away come nearer,
+    /// and no member of a group keep its session, here as with Kafka.
+    fn pace(&self) -> Duration {
+        let is_heard = self.plan.workload.acks != Acks::None;
+        let others = self.plan.cluster.nodes > 1 || !self.plan.groups.is_empty();
+        if !is_heard && others && self.stage.is_healed() { PACE } else { Duration::ZERO }
+    }
+
     fn now(&self) -> Now {
         self.clock.now()
     }
@@ -157,7 +170,7 @@ pub async fn write(scene: Scene, client: u32, proven: oneshot::Sender<()>) {
             }
         }
         let pause = writer.pause();
-        scene.clock.sleep(pause).await;
+        scene.clock.sleep(pause.max(scene.pace())).await;
         if link.is_none() {
             link = scene.connect(client).await;
         }
@@ -189,6 +202,7 @@ fn is_proven(
     client: u32,
 ) -> bool {
     if acks == Acks::None {
+        scene.stage.done(client);
         return true;
     }
     let count = |counts: &BTreeMap<Partition, u64>, partition: &Partition| {

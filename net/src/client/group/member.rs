@@ -21,6 +21,9 @@ use crate::wire::{Text, WireError};
 const PROTOCOL_TYPE: &str = "consumer";
 const RANGE: &str = "range";
 
+/// Topics, each with the number of its partitions.
+type Counts = BTreeMap<String, i32>;
+
 /// One generation of the group, with this member in it. Dropping it ends the heartbeats.
 pub(super) struct Membership {
     pub generation: i32,
@@ -163,10 +166,11 @@ impl Member {
             };
             self.generation = joined.generation_id;
             match self.sync(&joined).await {
-                Ok(partitions) => {
+                Ok((partitions, shared_out)) => {
                     let pulse = Arc::new(Pulse::default());
                     let generation = self.generation;
-                    tokio::spawn(self.heartbeats(Arc::clone(&pulse)).in_current_span());
+                    let heartbeats = self.heartbeats(Arc::clone(&pulse), shared_out);
+                    tokio::spawn(heartbeats.in_current_span());
                     return Ok(Membership { generation, partitions, pulse });
                 }
                 Err(error) => self.on_setback(error)?,
@@ -229,12 +233,16 @@ impl Member {
         Error::Invalid { reason: format!("{}: {error}", self.what()) }
     }
 
-    /// Hands in the assignment, if this member leads, and learns its own part.
-    async fn sync(&self, joined: &m::JoinGroupResponse) -> Result<Partitions, Error> {
-        let assignments = if joined.leader == *self.id && !joined.skip_assignment {
-            self.assignments(joined).await?
+    /// Hands in the assignment, if this member leads, and learns its own part. With it, how many
+    /// partitions of each topic were shared out, if this member did that.
+    async fn sync(&self, joined: &m::JoinGroupResponse) -> Result<(Partitions, Counts), Error> {
+        let (assignments, shared_out) = if joined.leader != *self.id {
+            Default::default()
+        } else if joined.skip_assignment {
+            (Vec::new(), self.shared_out(joined).await?)
         } else {
-            Vec::new()
+            let counts = self.counts(joined).await?;
+            (self.assignments(joined, &counts)?, counts)
         };
         let request = m::SyncGroupRequest {
             group_id: self.group_id(),
@@ -249,35 +257,76 @@ impl Member {
         let code_of = |response: &m::SyncGroupResponse| response.error_code;
         let attempt = || self.ask_once(&request, patience, code_of);
         let response = self.client.retry(&format!("syncing {}", self.what()), attempt).await?;
-        assign::decode_assignment(&response.assignment).map_err(|error| Error::Malformed {
+        let partitions = assign::decode_assignment(&response.assignment);
+        let partitions = partitions.map_err(|error| Error::Malformed {
             address: format!("the leader of {}", self.what()),
             reason: error.to_string(),
-        })
+        })?;
+        Ok((partitions, shared_out))
     }
 
-    async fn assignments(
-        &self,
-        joined: &m::JoinGroupResponse,
-    ) -> Result<Vec<m::sync_group::SyncGroupRequestAssignment>, Error> {
-        let mut subscriptions = Subscriptions::new();
-        for member in &joined.members {
-            // A member whose words cannot be read gets nothing.
-            let topics = assign::decode_subscription(&member.metadata).unwrap_or_default();
-            subscriptions.insert(member.member_id.to_string(), topics);
-        }
-        let mut counts = BTreeMap::new();
-        for topic in subscriptions.values().flatten() {
+    /// How many partitions each topic of the group has.
+    async fn counts(&self, joined: &m::JoinGroupResponse) -> Result<Counts, Error> {
+        let mut counts = Counts::new();
+        for topic in subscriptions(joined).values().flatten() {
             if !counts.contains_key(topic) {
-                // An absent topic has nothing to share out.
-                let count = match self.client.topic_once(topic, false).await {
-                    Ok(known) => known.partition_count(),
-                    Err(error) if error.code() == Some(Code::UnknownTopicOrPartition) => 0,
-                    Err(error) => return Err(error),
-                };
-                counts.insert(topic.clone(), count);
+                counts.insert(topic.clone(), self.count(topic).await?);
             }
         }
-        let shares = assign::range(&subscriptions, &counts);
+        Ok(counts)
+    }
+
+    /// How many partitions of each topic an earlier self has shared out. Topics may have grown
+    /// while this static member was away (KIP-814), and it leads again without a rebalance.
+    async fn shared_out(&self, joined: &m::JoinGroupResponse) -> Result<Counts, Error> {
+        let request =
+            m::DescribeGroupsRequest { groups: vec![self.group_id()], ..Default::default() };
+        let code_of = |response: &m::DescribeGroupsResponse| {
+            response
+                .groups
+                .first()
+                .map_or(Code::UnknownServerError.code(), |group| group.error_code)
+        };
+        let attempt = || self.ask_once(&request, Duration::ZERO, code_of);
+        let described = self.client.retry(&format!("describing {}", self.what()), attempt).await?;
+        let topics = subscriptions(joined).into_values().flatten();
+        let mut counts: Counts = topics.map(|topic| (topic, 0)).collect();
+        for member in described.groups.iter().flat_map(|group| &group.members) {
+            let parts = assign::decode_assignment(&member.member_assignment).unwrap_or_default();
+            for (topic, partitions) in parts {
+                let count = counts.entry(topic).or_default();
+                *count = count.saturating_add(i32::try_from(partitions.len()).unwrap_or(i32::MAX));
+            }
+        }
+        Ok(counts)
+    }
+
+    /// An absent topic has nothing to share out.
+    async fn count(&self, topic: &str) -> Result<i32, Error> {
+        match self.client.topic_once(topic, false).await {
+            Ok(known) => Ok(known.partition_count()),
+            Err(error) if error.code() == Some(Code::UnknownTopicOrPartition) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a topic has other partitions than those that were shared out, as far as is known:
+    /// it is asked again at the metadata's age. Kafka's leaders watch so, too.
+    async fn have_changed(&self, shared_out: &Counts) -> bool {
+        for (topic, shared) in shared_out {
+            if self.count(topic).await.is_ok_and(|count| count != *shared) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn assignments(
+        &self,
+        joined: &m::JoinGroupResponse,
+        counts: &Counts,
+    ) -> Result<Vec<m::sync_group::SyncGroupRequestAssignment>, Error> {
+        let shares = assign::range(&subscriptions(joined), counts);
         shares
             .into_iter()
             .map(|(member, partitions)| {
@@ -289,8 +338,13 @@ impl Member {
             .collect()
     }
 
-    /// Tells the coordinator that the member lives, until the membership is dropped or refused.
-    fn heartbeats(&self, pulse: Arc<Pulse>) -> impl Future<Output = ()> + Send + use<> {
+    /// Tells the coordinator that the member lives, until the membership is dropped or refused, or
+    /// there is something else to share out.
+    fn heartbeats(
+        &self,
+        pulse: Arc<Pulse>,
+        shared_out: Counts,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let member = Self {
             client: self.client.clone(),
             config: self.config.clone(),
@@ -314,6 +368,12 @@ impl Member {
                 }
                 let code_of = |response: &m::HeartbeatResponse| response.error_code;
                 match member.ask_once(&request, Duration::ZERO, code_of).await {
+                    Ok(_) if member.have_changed(&shared_out).await => {
+                        // A leader that joins again makes everybody do so.
+                        let code = Code::RebalanceInProgress.code();
+                        pulse.verdict.store(i32::from(code), Ordering::Release);
+                        return;
+                    }
                     Ok(_) => {}
                     Err(error) if error.is_retriable() => {
                         tracing::debug!(%error, "a heartbeat failed");
@@ -387,4 +447,13 @@ impl Member {
 fn first_commit_error(response: &m::OffsetCommitResponse) -> i16 {
     let mut partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
     partitions.find(|partition| partition.error_code != 0).map_or(0, |found| found.error_code)
+}
+
+/// What each member wants. One whose words cannot be read gets nothing.
+fn subscriptions(joined: &m::JoinGroupResponse) -> Subscriptions {
+    let topics = joined.members.iter().map(|member| {
+        let topics = assign::decode_subscription(&member.metadata).unwrap_or_default();
+        (member.member_id.to_string(), topics)
+    });
+    topics.collect()
 }

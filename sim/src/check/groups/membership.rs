@@ -9,6 +9,7 @@ use quorate_net::kafka::error::Code;
 
 use super::super::{Evidence, Violation};
 use super::blame;
+use crate::history::Partition;
 use crate::history::groups::{GroupCall, GroupEnd, GroupOperation};
 use crate::plan::groups::Protocol;
 
@@ -29,8 +30,7 @@ fn given_once(
     for operation in operations {
         let GroupEnd::Joined { member, .. } = &operation.end else { continue };
         let (group, client) = (operation.who.group, operation.who.client);
-        let protocol = evidence.plan.groups.get(group as usize).map(|group| group.protocol);
-        if protocol == Some(Protocol::Consumer) {
+        if protocol(evidence, group) == Some(Protocol::Consumer) {
             continue;
         }
         let first = *given.entry((group, member)).or_insert(client);
@@ -63,11 +63,25 @@ fn fenced_by_a_newer_self(operations: &[GroupOperation], violations: &mut Vec<Vi
                 && other.invoked <= completed
                 && other.completed.is_none_or(|completed| completed >= began(operations, told))
         });
-        if !has_newer {
+        if !has_newer && !is_unwritten(operations, told) {
             let sentence = format!("{who} was fenced, and no newer self had asked to join");
             blame(violations, "group-fenced", who.group, None, sentence);
         }
     }
+}
+
+/// Whether this self has had no part yet, and is not the instance's first: what it is stands in
+/// memory only until the assignment is written, and a coordinator that comes back finds its
+/// predecessor in the log. Kafka's does the same.
+fn is_unwritten(operations: &[GroupOperation], of: &GroupOperation) -> bool {
+    let is_of_instance = |other: &&GroupOperation| {
+        other.who.group == of.who.group && other.who.instance == of.who.instance
+    };
+    let had_part = |other: &GroupOperation| matches!(other.end, GroupEnd::Assigned { .. });
+    let own = |other: &GroupOperation| other.who.member == of.who.member;
+    let of_instance = || operations.iter().filter(is_of_instance);
+    of_instance().any(|other| had_part(other) && !own(other))
+        && !of_instance().any(|other| had_part(other) && own(other))
 }
 
 /// When the asking member was told its id.
@@ -87,6 +101,7 @@ fn heard_members_stay(
 ) {
     // When each was last surely heard in its generation.
     let mut heard: BTreeMap<(u32, &str), Instant> = BTreeMap::new();
+    let mut parts: BTreeMap<(u32, &str), &[Partition]> = BTreeMap::new();
     let mut done: Vec<&GroupOperation> = operations.iter().collect();
     done.sort_by_key(|operation| operation.completed.unwrap_or(operation.invoked));
     for operation in done {
@@ -94,9 +109,18 @@ fn heard_members_stay(
         let key = (who.group, who.member.as_str());
         match (&operation.call, &operation.end, operation.completed) {
             (GroupCall::Leave, ..) => drop(heard.remove(&key)),
-            (GroupCall::Heartbeat, GroupEnd::Done, _)
-            | (GroupCall::Assign, GroupEnd::Assigned { .. }, _) => {
+            (GroupCall::Heartbeat, GroupEnd::Done, _) => {
                 heard.insert(key, operation.invoked);
+            }
+            (GroupCall::Assign, GroupEnd::Assigned { partitions, .. }, _) => {
+                heard.insert(key, operation.invoked);
+                let before = parts.insert(key, partitions).unwrap_or_default();
+                // It must give something up within the rebalance timeout, which began when it was
+                // first told so, perhaps in an answer that was lost (KIP-848).
+                let revokes = before.iter().any(|partition| !partitions.contains(partition));
+                if revokes && protocol(evidence, who.group) == Some(Protocol::Consumer) {
+                    heard.remove(&key);
+                }
             }
             (_, GroupEnd::Refused(Code::RebalanceInProgress), _) => drop(heard.remove(&key)),
             (_, GroupEnd::Refused(Code::UnknownMemberId), Some(completed)) => {
@@ -115,6 +139,10 @@ fn heard_members_stay(
             _ => {}
         }
     }
+}
+
+fn protocol(evidence: &Evidence<'_>, group: u32) -> Option<Protocol> {
+    evidence.plan.groups.get(group as usize).map(|group| group.protocol)
 }
 
 fn session(evidence: &Evidence<'_>, group: u32) -> Duration {
@@ -147,6 +175,30 @@ mod tests {
         assert_eq!(story.blamed(), [""; 0]);
         story.refused_as("i", "b", Code::FencedInstanceId);
         assert_eq!(story.blamed(), ["group-fenced"], "the newest self is nobody's past");
+    }
+
+    #[test]
+    fn a_self_that_is_in_no_log_may_be_fenced() {
+        let mut story = Story::new("eager");
+        story.joined("i", "a", 1).assigned_as("i", "a", 1, &[0]).joined("i", "b", 2);
+        story.refused_as("i", "b", Code::FencedInstanceId);
+        assert_eq!(story.blamed(), [""; 0], "a stands in the log, b does not");
+        let mut story = Story::new("eager");
+        story.joined("i", "a", 1).assigned_as("i", "a", 1, &[0]).joined("i", "b", 2);
+        story.assigned_as("i", "b", 2, &[0]).refused_as("i", "b", Code::FencedInstanceId);
+        assert_eq!(story.blamed(), ["group-fenced"]);
+    }
+
+    #[test]
+    fn who_must_give_something_up_has_less_time() {
+        let mut story = Story::new("consumer");
+        story.assigned("a", 1, &[0, 1]).assigned("a", 1, &[0]).pause(500);
+        story.refused("a", 1, Code::UnknownMemberId);
+        assert_eq!(story.blamed(), [""; 0], "it may have been told long ago");
+        let mut story = Story::new("consumer");
+        story.assigned("a", 1, &[0, 1]).assigned("a", 2, &[0]).heard("a", 2).pause(500);
+        story.refused("a", 2, Code::UnknownMemberId);
+        assert_eq!(story.blamed(), ["group-expelled"], "it has given up what it was to");
     }
 
     #[test]

@@ -145,6 +145,10 @@ impl Story {
         self.tell(who, GroupCall::Heartbeat, GroupEnd::Refused(code))
     }
 
+    pub(super) fn heard(&mut self, member: &str, generation: i32) -> &mut Self {
+        self.tell(claim(1, None, member, generation), GroupCall::Heartbeat, GroupEnd::Done)
+    }
+
     pub(super) fn refused_as(&mut self, instance: &str, member: &str, code: Code) -> &mut Self {
         let who = claim(1, Some(instance), member, 1);
         self.tell(who, GroupCall::Heartbeat, GroupEnd::Refused(code))

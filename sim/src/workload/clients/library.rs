@@ -30,10 +30,6 @@ use crate::plan::{Acks, Codecs};
 /// answer: one to connect, one for the version handshake, one for the answer, and one for luck.
 const WAITS: u32 = 4;
 
-/// Between rounds of writers that ask for no answer, once a cluster is to become whole: some ten
-/// records a round, each perhaps in a segment of its own, and a sync of 20 ms for each.
-const PACE: Duration = Duration::from_millis(500);
-
 /// A batch's delivery and what it is in the history.
 type Sent = (OperationId, Partition, Delivery);
 
@@ -61,7 +57,7 @@ pub async fn write(scene: Scene, client: u32, proven: oneshot::Sender<()>) {
                 break;
             }
             let pause = writer.chance.duration(writer.scene.plan.workload.pause);
-            writer.scene.clock.sleep(pause.max(writer.pace())).await;
+            writer.scene.clock.sleep(pause.max(writer.scene.pace())).await;
             let deletes = writer.scene.plan.workload.delete_records;
             if writer.chance.hit(deletes) {
                 writer.delete_records().await;
@@ -104,15 +100,6 @@ impl LibraryWriter {
             idempotent: false,
             scene,
         }
-    }
-
-    /// The shortest pause. Who asks for no answer waits for no disk: for ever faster than the
-    /// slowest disk writes, it lets no replica that was away come nearer, here as with Kafka.
-    fn pace(&self) -> Duration {
-        let stage = &self.scene.stage;
-        let is_heard = self.scene.plan.workload.acks != Acks::None;
-        let is_alone = self.scene.plan.cluster.nodes == 1;
-        if is_heard || is_alone || !stage.is_healed() { Duration::ZERO } else { PACE }
     }
 
     /// A producer of its own kind, on connections of its own.
@@ -308,8 +295,16 @@ const fn is_answer(code: Code) -> bool {
 
 /// A client on connections of its own. After the healing it is as patient as the others are.
 pub(super) fn library(scene: &Scene, chance: &mut Chance) -> Client {
+    library_as(scene, config(scene, chance))
+}
+
+pub(super) fn library_as(scene: &Scene, config: ClientConfig) -> Client {
+    Client::new(Arc::clone(&scene.network), Arc::clone(&scene.clock), config)
+}
+
+pub(super) fn config(scene: &Scene, chance: &mut Chance) -> ClientConfig {
     let timeout = scene.timeout();
-    let config = ClientConfig {
+    ClientConfig {
         connect_timeout: timeout,
         request_timeout: timeout,
         operation_timeout: timeout * 3,
@@ -317,8 +312,7 @@ pub(super) fn library(scene: &Scene, chance: &mut Chance) -> Client {
         metadata_age_max: *chance.pick(&[Duration::from_secs(1), Duration::from_secs(300)]),
         seed: chance.number(),
         ..ClientConfig::new(&scene.addresses.join(","))
-    };
-    Client::new(Arc::clone(&scene.network), Arc::clone(&scene.clock), config)
+    }
 }
 
 /// Reads until the run is over. Says so once the run is healed and every partition gave something.

@@ -12,13 +12,15 @@ use quorate_net::client::{
 };
 use quorate_net::kafka::error::Code;
 
-use super::super::library::library;
+use super::super::library;
 use super::super::topic_name;
 use super::protocol::Partitions;
 use super::{AGAIN, Fate, Member, group_name};
 use crate::history::Partition;
 use crate::history::groups::{Claim, Committed, Delivery, GroupCall, GroupEnd};
 
+/// Whoever shares out is to see that a topic has grown while the run lasts.
+const METADATA_AGE_MAX: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(80);
 /// A member has time to spare.
 const WAIT_MIN: Duration = Duration::from_millis(10);
@@ -53,7 +55,9 @@ fn config(member: &Member) -> GroupConfig {
 }
 
 pub(super) async fn live(member: &mut Member) {
-    let client = library(&member.scene, &mut member.chance);
+    let mut client = library::config(&member.scene, &mut member.chance);
+    client.metadata_age_max = client.metadata_age_max.min(METADATA_AGE_MAX);
+    let client = library::library_as(&member.scene, client);
     let consumer = GroupConsumer::new(&client, config(member));
     let mut life =
         Library { consumer, read: BTreeMap::new(), owned: Partitions::new(), generation: -1 };
