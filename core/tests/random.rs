@@ -241,9 +241,7 @@ impl Walk {
                 );
                 return;
             }
-            (_, Some(place)) if acks != Acks::None => {
-                self.twin.wait_produce(request, place, until);
-            }
+            (_, Some(place)) => self.twin.wait_produce(request, place, until),
             _ => {}
         }
         let appended = expected == Expected::Append;
