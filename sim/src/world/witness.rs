@@ -317,7 +317,10 @@ fn apply(state: &mut Recovered, partition: PartitionId, op: &LogOp) {
             let _ = state.roll(*base);
         }
         LogOp::DeleteBefore { offset } => state.delete_before(*offset),
-        LogOp::Replace(cleaned) => state.replace(cleaned),
+        LogOp::Replace(cleaned) => {
+            // What does not fit shows in the comparison.
+            let _ = state.replace(cleaned);
+        }
         LogOp::TruncateTo { .. } | LogOp::ResetTo { .. } | LogOp::Checkpoint { .. } => {}
     }
 }
