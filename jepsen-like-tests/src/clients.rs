@@ -51,6 +51,8 @@ pub fn run(
         let (group, resume) = scenarios.group(client);
         table.set(&client.name, "group of two", group);
         table.set(&client.name, "resume", resume);
+        at("transactions with", client);
+        table.set(&client.name, "transactions", scenarios.transact(client));
         at("administering with", client);
         table.set(&client.name, "admin", scenarios.admin(client));
     }

@@ -12,5 +12,7 @@ mod racks;
 mod serving;
 #[path = "cluster/strangers.rs"]
 mod strangers;
+#[path = "cluster/transactions.rs"]
+mod transactions;
 #[path = "cluster/trio.rs"]
 mod trio;

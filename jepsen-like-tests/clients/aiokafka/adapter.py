@@ -8,6 +8,7 @@ import time
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
+from aiokafka.errors import InvalidProducerEpoch, ProducerFenced
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 
@@ -211,5 +212,63 @@ async def admin(p):
     await a.close()
 
 
-VERBS = {"produce": produce, "consume": consume, "lookup": lookup, "group": group, "admin": admin}
+async def transact(p):
+    async def producer():
+        made = AIOKafkaProducer(bootstrap_servers=p["bootstrap"], transactional_id=p["id"])
+        await made.start()
+        return made
+
+    first = await producer()
+    for number in range(6):
+        await first.begin_transaction()
+        for i in range(10):
+            await first.send_and_wait(p["topic"], f"{number}-{i}".encode())
+        if number % 3 == 2:
+            await first.abort_transaction()
+        else:
+            await first.commit_transaction()
+    committed = {"isolation_level": "read_committed"}
+    c = consumer(p, p["topic"], group_id=p["group"], **committed)
+    await c.start()
+    copied, quiet = 0, time.time() + 60
+    while time.time() < quiet:
+        found = {tp: r for tp, r in (await c.getmany(timeout_ms=500)).items() if r}
+        if not found:
+            continue
+        await first.begin_transaction()
+        for records in found.values():
+            for r in records:
+                await first.send(p["out"], r.value)
+                emit(v=to_text(r.value))
+                copied += 1
+        await first.send_offsets_to_transaction(
+            {tp: records[-1].offset + 1 for tp, records in found.items()}, p["group"])
+        await first.commit_transaction()
+        if copied >= 40:
+            quiet = time.time() + 2
+    await c.stop()
+    second = await producer()
+    try:
+        await first.begin_transaction()
+        await first.send_and_wait(p["topic"], b"zombie")
+        await first.commit_transaction()
+        emit(zombie="it committed")
+    except (ProducerFenced, InvalidProducerEpoch):
+        emit(zombie="fenced")
+    r = consumer(p, p["out"], group_id=p["group"] + "-out", **committed)
+    await r.start()
+    found, quiet = 0, time.time() + 30
+    while time.time() < quiet:
+        for records in (await r.getmany(timeout_ms=500)).values():
+            for m in records:
+                found += 1
+                emit(out=to_text(m.value))
+        if found >= 40:
+            quiet = min(quiet, time.time() + 1)
+    await r.stop()
+    await second.stop()
+
+
+VERBS = {"produce": produce, "consume": consume, "lookup": lookup, "group": group, "admin": admin,
+         "transact": transact}
 asyncio.run(VERBS[sys.argv[1]](json.loads(sys.argv[2])))

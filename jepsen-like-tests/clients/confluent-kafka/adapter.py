@@ -114,6 +114,63 @@ def group(p):
         m.close()
 
 
+def transact(p):
+    def producer():
+        made = Producer({"bootstrap.servers": p["bootstrap"], "transactional.id": p["id"]})
+        made.init_transactions(30)
+        return made
+
+    first = producer()
+    for number in range(6):
+        first.begin_transaction()
+        for i in range(10):
+            first.produce(p["topic"], value=f"{number}-{i}")
+        if number % 3 == 2:
+            first.flush(30)
+            first.abort_transaction(30)
+        else:
+            first.commit_transaction(30)
+    committed = {"isolation.level": "read_committed"}
+    c = consumer(p, p["group"], **committed)
+    c.subscribe([p["topic"]])
+    copied, quiet = 0, time.time() + 60
+    while time.time() < quiet:
+        records = [r for r in c.consume(20, 0.5) if not r.error()]
+        if not records:
+            continue
+        first.begin_transaction()
+        for r in records:
+            first.produce(p["out"], value=r.value())
+            emit(v=to_text(r.value()))
+        first.send_offsets_to_transaction(
+            c.position(c.assignment()), c.consumer_group_metadata(), 30)
+        first.commit_transaction(30)
+        copied += len(records)
+        if copied >= 40:
+            quiet = time.time() + 2
+    c.close()
+    second = producer()
+    try:
+        first.begin_transaction()
+        first.produce(p["topic"], value="zombie")
+        first.commit_transaction(30)
+        emit(zombie="it committed")
+    except KafkaException as error:
+        emit(zombie="fenced" if error.args[0].fatal() else str(error))
+    r = consumer(p, p["group"] + "-out", **committed)
+    r.subscribe([p["out"]])
+    found, quiet = 0, time.time() + 30
+    while time.time() < quiet:
+        for m in r.consume(20, 0.5):
+            if not m.error():
+                found += 1
+                emit(out=to_text(m.value()))
+        if found >= 40:
+            quiet = min(quiet, time.time() + 1)
+    r.close()
+    del second
+
+
 def admin(p):
     a = AdminClient({"bootstrap.servers": p["bootstrap"]})
     topic = p["topic"]
@@ -194,5 +251,5 @@ def create(p):
 
 
 VERBS = {"produce": produce, "consume": consume, "lookup": lookup, "group": group,
-         "admin": admin, "create": create}
+         "transact": transact, "admin": admin, "create": create}
 VERBS[sys.argv[1]](json.loads(sys.argv[2]))

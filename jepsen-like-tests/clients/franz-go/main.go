@@ -29,6 +29,8 @@ type parameters struct {
 	Group      string   `json:"group"`
 	Members    int      `json:"members"`
 	Count      int      `json:"count"`
+	Out        string   `json:"out"`
+	ID         string   `json:"id"`
 }
 
 type line map[string]any
@@ -381,11 +383,94 @@ func admin(ctx context.Context, p parameters) {
 	c.Close()
 }
 
+func transact(ctx context.Context, p parameters) {
+	producer := func() *kgo.Client {
+		return client(p, kgo.TransactionalID(p.ID), kgo.DefaultProduceTopic(p.Topic))
+	}
+	first := producer()
+	for number := 0; number < 6; number++ {
+		check(first.BeginTransaction())
+		for i := 0; i < 10; i++ {
+			value := []byte(fmt.Sprintf("%d-%d", number, i))
+			check(first.ProduceSync(ctx, &kgo.Record{Value: value}).FirstErr())
+		}
+		check(first.EndTransaction(ctx, kgo.TransactionEndTry(number%3 != 2)))
+	}
+	session, err := kgo.NewGroupTransactSession(
+		kgo.SeedBrokers(p.Bootstrap), kgo.TransactionalID(p.ID+"-copy"),
+		kgo.ConsumerGroup(p.Group), kgo.ConsumeTopics(p.Topic), kgo.RequireStableFetchOffsets(),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	check(err)
+	copied, quiet := 0, time.Now().Add(60*time.Second)
+	for time.Now().Before(quiet) {
+		short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+		fetched := session.PollFetches(short)
+		cancel()
+		if fetched.NumRecords() == 0 {
+			continue
+		}
+		check(session.Begin())
+		var values [][]byte
+		fetched.EachRecord(func(r *kgo.Record) {
+			values = append(values, r.Value)
+			session.Produce(ctx, &kgo.Record{Topic: p.Out, Value: r.Value}, nil)
+		})
+		committed, err := session.End(ctx, kgo.TryCommit)
+		check(err)
+		if committed {
+			for _, value := range values {
+				emit(line{"v": text(value)})
+			}
+			copied += len(values)
+		}
+		if copied >= 40 {
+			quiet = time.Now().Add(2 * time.Second)
+		}
+	}
+	session.Close()
+	second := producer()
+	check(second.BeginTransaction())
+	check(second.ProduceSync(ctx, &kgo.Record{Value: []byte("aborted")}).FirstErr())
+	check(second.EndTransaction(ctx, kgo.TryAbort))
+	err = first.BeginTransaction()
+	if err == nil {
+		err = first.ProduceSync(ctx, &kgo.Record{Value: []byte("zombie")}).FirstErr()
+	}
+	if err == nil {
+		err = first.EndTransaction(ctx, kgo.TryCommit)
+	}
+	switch {
+	case err == nil:
+		emit(line{"zombie": "it committed"})
+	case errors.Is(err, kerr.ProducerFenced), errors.Is(err, kerr.InvalidProducerEpoch):
+		emit(line{"zombie": "fenced"})
+	default:
+		emit(line{"zombie": err.Error()})
+	}
+	reader := client(p, kgo.ConsumeTopics(p.Out), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	found, quiet := 0, time.Now().Add(30*time.Second)
+	for time.Now().Before(quiet) {
+		short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+		reader.PollFetches(short).EachRecord(func(r *kgo.Record) {
+			emit(line{"out": text(r.Value)})
+			found++
+		})
+		cancel()
+		if soon := time.Now().Add(time.Second); found >= 40 && soon.Before(quiet) {
+			quiet = soon
+		}
+	}
+	reader.Close()
+}
+
 func main() {
 	var p parameters
 	check(json.Unmarshal([]byte(os.Args[2]), &p))
 	verbs := map[string]func(context.Context, parameters){
 		"produce": produce, "consume": consume, "lookup": lookup, "group": group, "admin": admin,
+		"transact": transact,
 	}
 	verbs[os.Args[1]](context.Background(), p)
 }

@@ -33,6 +33,8 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.InvalidProducerEpochException;
+import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
@@ -48,11 +50,98 @@ public final class Adapter {
             case "consume" -> consume(p);
             case "lookup" -> lookup(p);
             case "group" -> group(p);
+            case "transact" -> transact(p);
             case "admin" -> admin(p);
             default -> throw new IllegalArgumentException(arguments[0]);
         }
         OUT.flush();
         System.exit(0);
+    }
+
+    static KafkaProducer<byte[], byte[]> transactional(JsonNode p) {
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", p.get("bootstrap").asText());
+        properties.put("transactional.id", p.get("id").asText());
+        KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(
+            properties, new ByteArraySerializer(), new ByteArraySerializer());
+        producer.initTransactions();
+        return producer;
+    }
+
+    static KafkaConsumer<byte[], byte[]> committed(JsonNode p, String group, String topic) {
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", p.get("bootstrap").asText());
+        properties.put("group.id", group);
+        properties.put("isolation.level", "read_committed");
+        properties.put("auto.offset.reset", "earliest");
+        properties.put("enable.auto.commit", "false");
+        KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(
+            properties, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        consumer.subscribe(List.of(topic));
+        return consumer;
+    }
+
+    static void transact(JsonNode p) {
+        String topic = p.get("topic").asText();
+        String out = p.get("out").asText();
+        String group = p.get("group").asText();
+        KafkaProducer<byte[], byte[]> first = transactional(p);
+        for (int number = 0; number < 6; number++) {
+            first.beginTransaction();
+            for (int i = 0; i < 10; i++) {
+                first.send(new ProducerRecord<>(topic, (number + "-" + i).getBytes()));
+            }
+            if (number % 3 == 2) {
+                first.flush();
+                first.abortTransaction();
+            } else {
+                first.commitTransaction();
+            }
+        }
+        KafkaConsumer<byte[], byte[]> consumer = committed(p, group, topic);
+        int copied = 0;
+        long quiet = System.currentTimeMillis() + 60_000;
+        while (System.currentTimeMillis() < quiet) {
+            var records = consumer.poll(Duration.ofMillis(500));
+            if (records.isEmpty()) {
+                continue;
+            }
+            first.beginTransaction();
+            for (ConsumerRecord<byte[], byte[]> r : records) {
+                first.send(new ProducerRecord<>(out, r.value()));
+                print(JSON.createObjectNode().put("v", text(r.value())));
+                copied++;
+            }
+            first.sendOffsetsToTransaction(records.nextOffsets(), consumer.groupMetadata());
+            first.commitTransaction();
+            if (copied >= 40) {
+                quiet = System.currentTimeMillis() + 2000;
+            }
+        }
+        consumer.close();
+        KafkaProducer<byte[], byte[]> second = transactional(p);
+        try {
+            first.beginTransaction();
+            first.send(new ProducerRecord<>(topic, "zombie".getBytes()));
+            first.commitTransaction();
+            print(JSON.createObjectNode().put("zombie", "it committed"));
+        } catch (ProducerFencedException | InvalidProducerEpochException error) {
+            print(JSON.createObjectNode().put("zombie", "fenced"));
+        }
+        KafkaConsumer<byte[], byte[]> reader = committed(p, group + "-out", out);
+        int found = 0;
+        quiet = System.currentTimeMillis() + 30_000;
+        while (System.currentTimeMillis() < quiet) {
+            for (ConsumerRecord<byte[], byte[]> r : reader.poll(Duration.ofMillis(500))) {
+                print(JSON.createObjectNode().put("out", text(r.value())));
+                found++;
+            }
+            if (found >= 40) {
+                quiet = Math.min(quiet, System.currentTimeMillis() + 1000);
+            }
+        }
+        reader.close();
+        second.close();
     }
 
     static byte[] bytes(JsonNode node) {

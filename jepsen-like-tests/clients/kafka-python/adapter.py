@@ -7,6 +7,8 @@ import threading
 import time
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
+from kafka.structs import OffsetAndMetadata
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
 
 
@@ -200,5 +202,64 @@ def admin(p):
     a.close()
 
 
-VERBS = {"produce": produce, "consume": consume, "lookup": lookup, "group": group, "admin": admin}
+def transact(p):
+    def producer():
+        made = KafkaProducer(bootstrap_servers=p["bootstrap"], transactional_id=p["id"])
+        made.init_transactions()
+        return made
+
+    first = producer()
+    for number in range(6):
+        first.begin_transaction()
+        for i in range(10):
+            first.send(p["topic"], f"{number}-{i}".encode())
+        if number % 3 == 2:
+            first.flush()
+            first.abort_transaction()
+        else:
+            first.commit_transaction()
+    committed = {"isolation_level": "read_committed"}
+    c = consumer(p, p["topic"], group_id=p["group"], **committed)
+    copied, quiet = 0, time.time() + 60
+    while time.time() < quiet:
+        found = {tp: r for tp, r in c.poll(timeout_ms=500).items() if r}
+        if not found:
+            continue
+        first.begin_transaction()
+        for records in found.values():
+            for r in records:
+                first.send(p["out"], r.value)
+                emit(v=to_text(r.value))
+                copied += 1
+        first.send_offsets_to_transaction(
+            {tp: OffsetAndMetadata(r[-1].offset + 1, "", -1) for tp, r in found.items()},
+            c.group_metadata())
+        first.commit_transaction()
+        if copied >= 40:
+            quiet = time.time() + 2
+    c.close()
+    second = producer()
+    try:
+        first.begin_transaction()
+        first.send(p["topic"], b"zombie")
+        first.commit_transaction()
+        emit(zombie="it committed")
+    except KafkaError as error:
+        fenced = isinstance(error, (ProducerFencedError, InvalidProducerEpochError))
+        emit(zombie="fenced" if fenced else repr(error))
+    r = consumer(p, p["out"], group_id=p["group"] + "-out", **committed)
+    found, quiet = 0, time.time() + 30
+    while time.time() < quiet:
+        for records in r.poll(timeout_ms=500).values():
+            for m in records:
+                found += 1
+                emit(out=to_text(m.value))
+        if found >= 40:
+            quiet = min(quiet, time.time() + 1)
+    r.close()
+    second.close()
+
+
+VERBS = {"produce": produce, "consume": consume, "lookup": lookup, "group": group, "admin": admin,
+         "transact": transact}
 VERBS[sys.argv[1]](json.loads(sys.argv[2]))

@@ -217,12 +217,74 @@ async function admin(kafka, p) {
   await a.disconnect();
 }
 
+async function transact(kafka, p) {
+  const producer = async () => {
+    const made = kafka.producer({
+      transactionalId: p.id, idempotent: true, maxInFlightRequests: 1,
+      allowAutoTopicCreation: false, retry: { retries: 5 },
+    });
+    await made.connect();
+    return made;
+  };
+  const first = await producer();
+  for (let number = 0; number < 6; number += 1) {
+    const t = await first.transaction();
+    for (let i = 0; i < 10; i += 1) {
+      await t.send({ topic: p.topic, messages: [{ value: `${number}-${i}` }] });
+    }
+    if (number % 3 === 2) await t.abort();
+    else await t.commit();
+  }
+  const reader = async (group, topic, each) => {
+    const c = kafka.consumer({ groupId: group, readUncommitted: false });
+    await c.connect();
+    await c.subscribe({ topics: [topic], fromBeginning: true });
+    let seen = 0;
+    await c.run({
+      autoCommit: false,
+      eachBatch: async ({ batch }) => {
+        if (batch.messages.length > 0) await each(c, batch);
+        seen += batch.messages.length;
+      },
+    });
+    for (let i = 0; i < 120 && seen < 40; i += 1) await pause(500);
+    await pause(1500);
+    await c.disconnect();
+  };
+  await reader(p.group, p.topic, async (c, batch) => {
+    const t = await first.transaction();
+    for (const m of batch.messages) {
+      await t.send({ topic: p.out, messages: [{ value: m.value }] });
+    }
+    const offset = (BigInt(batch.lastOffset()) + 1n).toString();
+    await t.sendOffsets({ consumerGroupId: p.group,
+      topics: [{ topic: p.topic, partitions: [{ partition: batch.partition, offset }] }] });
+    await t.commit();
+    batch.messages.forEach((m) => emit({ v: text(m.value) }));
+  });
+  const second = await producer();
+  await (await second.transaction()).abort().catch(() => {});
+  try {
+    const t = await first.transaction();
+    await t.send({ topic: p.topic, messages: [{ value: 'zombie' }] });
+    await t.commit();
+    emit({ zombie: 'it committed' });
+  } catch (error) {
+    const fenced = /epoch|fenced/i.test(String(error));
+    emit({ zombie: fenced ? 'fenced' : String(error) });
+  }
+  await reader(`${p.group}-out`, p.out, async (c, batch) => {
+    batch.messages.forEach((m) => emit({ out: text(m.value) }));
+  });
+  await second.disconnect();
+}
+
 (async () => {
   await zstd.init();
   const p = JSON.parse(process.argv[3]);
   const kafka = new Kafka({ clientId: 'adapter', brokers: [p.bootstrap],
     logLevel: logLevel.NOTHING });
-  await { produce, consume, lookup, group, admin }[process.argv[2]](kafka, p);
+  await { produce, consume, lookup, group, admin, transact }[process.argv[2]](kafka, p);
   process.stdout.write('', () => process.exit(0)); // what was written before is flushed first
 })().catch((error) => {
   process.stderr.write(`${error.stack}\n`);

@@ -65,6 +65,8 @@ impl<'a> Scenarios<'a> {
             }
             topics.push(topic(name("null-header"), 1, None));
             topics.push(topic(name("group"), 4, None));
+            topics.push(topic(name("transact"), 3, None));
+            topics.push(topic(name("transact-out"), 3, None));
             topics.push(topic(name("large"), 1, Some(("max.message.bytes", "2097152"))));
             topics.push(topic(name("small"), 1, Some(("max.message.bytes", "10000"))));
         }
@@ -264,6 +266,26 @@ impl<'a> Scenarios<'a> {
         (first, second)
     }
 
+    /// What was committed, and nothing else, is copied once and found once; whoever was replaced is
+    /// fenced.
+    pub(super) fn transact(&self, client: &Adapter) -> Cell {
+        unless(client.cannot("transact"), || {
+            let topic = self.topic(&client.name, "transact");
+            let p = json!({"bootstrap": self.bootstrap, "topic": topic, "id": format!("{topic}-id"),
+                "out": self.topic(&client.name, "transact-out"),
+                "group": format!("{topic}-copies")});
+            let lines = client.call("transact", &p, &[])?;
+            for what in ["v", "out"] {
+                committed_once(what, &lines)?;
+            }
+            let zombie = lines.iter().find_map(|line| line["zombie"].as_str());
+            match zombie {
+                Some("fenced") => Ok(String::new()),
+                other => fail(format!("a replaced producer: {other:?}")),
+            }
+        })
+    }
+
     /// Every administrative operation the adapter tries must have worked.
     pub(super) fn admin(&self, client: &Adapter) -> Cell {
         unless(client.cannot("admin"), || {
@@ -282,6 +304,29 @@ impl<'a> Scenarios<'a> {
             }
         })
     }
+}
+
+/// Whether the lines with `what` are the records of transactions 0, 1, 3 and 4, each once.
+fn committed_once(what: &str, lines: &[Value]) -> Result<(), Failure> {
+    let mut left: BTreeMap<String, usize> = BTreeMap::new();
+    for line in lines.iter().filter_map(|line| line[what].as_str()) {
+        *left.entry(line.to_owned()).or_default() += 1;
+    }
+    for number in (0..6).filter(|number| number % 3 != 2) {
+        for i in 0..10 {
+            let text = format!("{number}-{i}");
+            match left.remove(&samples::base64(text.as_bytes())) {
+                Some(1) => {}
+                times => {
+                    return fail(format!("{what}: {text} came {:?} times", times.unwrap_or(0)));
+                }
+            }
+        }
+    }
+    if left.is_empty() {
+        return Ok(());
+    }
+    fail(format!("{what}: {} records of aborted transactions, or of a zombie", left.len()))
 }
 
 /// Whether each of `count` records, `count / 4` from offset `from` in each partition, came once.
