@@ -66,6 +66,8 @@ fn every_planted_bug_changes_a_story() {
     for slug in [
         "commit-epoch-forgotten",
         "group-answer-before-log",
+        "group-check-then-write",
+        "group-txn-state-wrong-after-replay",
         "offsets-expire-in-use",
         "offsets-outlive-topic",
         "owner-twice-in-one-epoch",

@@ -8,6 +8,8 @@ mod cluster;
 mod cut_log;
 #[path = "support/toy_controller.rs"]
 mod toy_controller;
+#[path = "replication_random/transactions.rs"]
+mod transactions;
 
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ use quorate_core::partition::interface::{
 };
 use quorate_core::rng::Rng;
 use quorate_core::time::{Instant, Now, Timestamp};
+use transactions::Writers;
 
 const STEPS_A_WALK: u64 = 1500;
 
@@ -59,6 +62,7 @@ fn planted_bugs_are_noticed() {
         "catchup-declared-done",
         "unsynced-backup-acks",
         "expansion-not-awaited",
+        "lso-inclusive",
     ] {
         quorate_core::mutant::choose(Some(slug));
         let noticed =
@@ -80,6 +84,7 @@ fn tell(slug: &str, seeds: u64) {
 
 struct Walk {
     rng: Rng,
+    writers: Writers,
     cluster: Cluster,
     next_request: u64,
     next_name: i64,
@@ -119,6 +124,7 @@ impl Walk {
         let now = Now { monotonic: Instant::ZERO, wall: Timestamp(1_000_000) };
         Self {
             rng,
+            writers: Writers::default(),
             cluster: Cluster::new(now, replicas, config, limits),
             next_request: 0,
             next_name: 0,
@@ -139,7 +145,8 @@ impl Walk {
     fn act(&mut self) {
         match self.rng.below(1000) {
             0..390 => self.deliver(),
-            390..510 => self.produce(),
+            390..470 => self.produce(),
+            470..510 => self.transact(),
             510..690 => self.write(),
             690..750 => self.read(),
             750..810 => {
@@ -252,13 +259,19 @@ impl Walk {
         self.cluster.asked.insert(request, asked);
         let until = self.cluster.now.monotonic + Duration::from_millis(self.rng.below(2000));
         let beyond = self.cluster.committed_end;
-        let isolation = Isolation::ReadUncommitted;
+        let isolation = match self.rng.below(2) {
+            0 => Isolation::ReadUncommitted,
+            _ => Isolation::ReadCommitted,
+        };
         let wait = Wait { request, beyond, bytes_min: 1, isolation, until };
         self.cluster.step(node, Input::Wait(wait));
     }
 
     fn read_answers(&mut self) {
         for (request, asked, outcome) in std::mem::take(&mut self.cluster.answers) {
+            if self.transaction_answered(request, &outcome) {
+                continue;
+            }
             match (&outcome, asked.name) {
                 (Outcome::Produced { base, .. }, Some(name)) if asked.acks != Acks::Leader => {
                     let is_true = self.cluster.is_committed(*base, name);
@@ -463,8 +476,10 @@ impl Walk {
             self.settle();
             self.pass(10);
             self.read_answers();
+            let is_open = self.end_transactions();
             unwell = self.cluster.unwell();
-            if unwell.is_none() {
+            if unwell.is_none() && !is_open {
+                self.check_nothing_hangs();
                 return;
             }
         }
