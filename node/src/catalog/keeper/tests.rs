@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use quorate_core::batch::{BatchBuilder, Codec, Levels};
+use quorate_core::group::interface::{Outcome as GroupOutcome, Refusal as GroupRefusal};
 use quorate_core::id::{LeaderEpoch, Offset, PartitionEpoch};
 use quorate_core::metadata::{Placement, Registration};
 use quorate_core::partition::interface::{Acks, Outcome, Produce};
@@ -223,6 +224,46 @@ async fn replicas_hear_who_leads_and_keep_their_log() {
     let topic = house.catalog.topic(TOPIC).expect("shown");
     let Log::Open(log) = &topic.partitions[0].log else { panic!("{topic:?}") };
     assert_eq!(log.view().leader_epoch, LeaderEpoch(1));
+}
+
+/// Two elections come so soon after one another that the log is read for both at once. A coordinator
+/// waits for the end of both readings, and for no other.
+#[tokio::test]
+async fn a_coordinator_that_is_elected_twice_at_once_serves() {
+    let house = House::start(&disk(), 1).await;
+    let (topic, configs) = (TOPIC, Vec::new());
+    let (name, partitions) = (OFFSETS_TOPIC.to_owned(), vec![on(ME, 0)]);
+    house.news.tell(vec![Record::TopicCreated { topic, name, partitions, configs }]);
+    join(&house);
+    house.shows(0, "open").await;
+    house.append().await;
+    for epoch in 1..5 {
+        let leader = if epoch % 2 == 0 { ME } else { OTHER };
+        let assignment = Assignment {
+            leader: Some(leader),
+            replicas: vec![ME],
+            in_sync: vec![ME],
+            leader_epoch: LeaderEpoch(epoch),
+            partition_epoch: PartitionEpoch(epoch),
+            ..Assignment::default()
+        };
+        let input = PartitionInput::Assigned(assignment);
+        let input = Input::Partition { partition: partition(0), input };
+        house.shard.tell(Command::Tell(input)).await.expect("runs");
+    }
+    let patience = house.clock.now().monotonic + Duration::from_secs(10);
+    loop {
+        let list = |request| ForGroups::List { request, states: Vec::new(), types: Vec::new() };
+        let input = |request| Input::Group { coordinator: 0, input: list(request) };
+        let asked = house.shard.ask(Withdrawal::Never, input).await.expect("runs");
+        match asked.await.expect("runs") {
+            ShardOutcome::Group(GroupOutcome::Listed { .. }) => return,
+            ShardOutcome::Group(GroupOutcome::Refused(GroupRefusal::Loading)) => {}
+            other => panic!("{other:?}"),
+        }
+        assert!(house.clock.now().monotonic < patience, "it loads for ever");
+        house.clock.sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// The log was to go in an earlier life, and came back: reading that history again must not cost
