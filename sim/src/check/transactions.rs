@@ -34,6 +34,8 @@ struct Facts<'a> {
     all: &'a Transactions,
     /// Which transaction sent a value to a place.
     senders: BTreeMap<(Place, Value), usize>,
+    /// Which value a copy was made of.
+    originals: BTreeMap<Value, Value>,
     /// The offset at which readers of committed records see it at the end.
     visible: BTreeMap<(Place, Value), i64>,
     stored: BTreeMap<(Place, Value), i64>,
@@ -44,12 +46,14 @@ impl<'a> Facts<'a> {
         let mut facts = Self {
             all,
             senders: BTreeMap::new(),
+            originals: BTreeMap::new(),
             visible: BTreeMap::new(),
             stored: BTreeMap::new(),
         };
         for (place, transaction) in all.transactions.iter().enumerate() {
             for sent in &transaction.sent {
                 facts.senders.entry((sent.place, sent.value)).or_insert(place);
+                facts.originals.extend(sent.copy_of.map(|original| (sent.value, original)));
             }
         }
         for (place, last) in &all.last {

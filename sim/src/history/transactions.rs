@@ -63,6 +63,8 @@ pub enum Outcome {
 pub struct Sent {
     pub place: Place,
     pub value: Value,
+    /// Which value of the inputs it is a copy of.
+    pub copy_of: Option<Value>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ mod groups;
 mod quorums;
 mod scenarios;
 mod storms;
+mod transactions;
 
 use std::time::Duration;
 
@@ -59,6 +60,7 @@ pub fn draw(seed: u64) -> Plan {
     plan.faults.sort_by_key(|fault| fault.at);
     families::add(seed, &mut plan);
     groups::add(seed, &mut plan);
+    transactions::add(seed, &mut plan);
     plan
 }
 

@@ -18,7 +18,8 @@ const PLANTED: &str = "";
 const COMPACTION: &str = "planted, and caught outside of the simulator: `cargo planted` walks over \
                           compacted logs and over lives of their storage";
 const REPLAYED: &str = "planted; a test of the node has a coordinator read a compacted log";
-const TRANSACTIONS: &str = "there are no transactions yet";
+pub(super) const LONG: &str = "planted, and caught outside of the simulator: core's tests of \
+                               transactions see it; no run is long enough";
 pub(super) const GROUPS: &str = "planted, and caught outside of the simulator: core's tests of \
                                  groups see it; hardly a member asks while a log is read";
 pub(super) const EXPIRY: &str = "planted, and caught outside of the simulator: core's tests of \
@@ -139,24 +140,32 @@ pub const ENTRIES: &[Entry] = &[
     entry("E7", "state-dies-with-log", PLANTED),
     entry("E8", "cleaner-forgets-last-sequence", COMPACTION),
     entry("E9", "pid-block-issued-twice", PLANTED),
-    entry("E10", "dedup-across-transactions", TRANSACTIONS),
-    entry("F1", "late-produce-joins-next-txn", TRANSACTIONS),
-    entry("F2", "late-endtxn-ends-next-txn", TRANSACTIONS),
-    entry("F3", "verified-then-raced", TRANSACTIONS),
-    entry("F4", "group-check-then-write", TRANSACTIONS),
-    entry("F5", "timeout-abort-keeps-epoch", TRANSACTIONS),
-    entry("F6", "endtxn-accepts-newer-epoch", TRANSACTIONS),
-    entry("F7", "completion-written-twice", TRANSACTIONS),
-    entry("F8", "pending-map-aba", TRANSACTIONS),
-    entry("F9", "completion-missed-by-trylock", TRANSACTIONS),
-    entry("F11", "lso-inclusive", TRANSACTIONS),
-    entry("F12", "partition-add-in-memory", TRANSACTIONS),
-    entry("F13", "coordinator-epoch-goes-back", TRANSACTIONS),
-    entry("F14", "epoch-exhaustion", TRANSACTIONS),
-    entry("F16", "retry-commit-lied-to", TRANSACTIONS),
-    entry("F17", "expiry-leaves-pending-state", TRANSACTIONS),
-    entry("F18", "timestamp-lookup-past-lso", TRANSACTIONS),
-    entry("F19", "group-txn-state-wrong-after-replay", TRANSACTIONS),
+    entry("E10", "dedup-across-transactions", PLANTED),
+    entry("F1", "late-produce-joins-next-txn", PLANTED),
+    entry("F2", "late-endtxn-ends-next-txn", PLANTED),
+    entry("F3", "verified-then-raced", PLANTED),
+    entry("F4", "group-check-then-write", PLANTED),
+    entry("F5", "timeout-abort-keeps-epoch", PLANTED),
+    entry("F6", "endtxn-accepts-newer-epoch", PLANTED),
+    entry("F7", "completion-written-twice", PLANTED),
+    entry("F8", "pending-map-aba", PLANTED),
+    entry(
+        "F9",
+        "completion-missed-by-trylock",
+        "no lock is tried: a coordinator takes one input after the other",
+    ),
+    entry("F11", "lso-inclusive", PLANTED),
+    entry("F12", "partition-add-in-memory", PLANTED),
+    entry("F13", "coordinator-epoch-goes-back", PLANTED),
+    entry("F14", "epoch-exhaustion", LONG),
+    entry("F16", "retry-commit-lied-to", PLANTED),
+    entry("F17", "expiry-leaves-pending-state", LONG),
+    entry(
+        "F18",
+        "timestamp-lookup-past-lso",
+        "planted, and caught outside of the simulator: a test of the node looks a time up",
+    ),
+    entry("F19", "group-txn-state-wrong-after-replay", PLANTED),
     entry("G1", "partition-epoch-lost", PLANTED),
     entry("G2", "owner-twice-in-one-epoch", PLANTED),
     entry("G3", "static-double-owner", PLANTED),

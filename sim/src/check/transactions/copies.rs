@@ -18,7 +18,9 @@ pub(super) fn check(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
     for (place, last) in facts.all.last.iter().filter(|(place, _)| place.topic == Topic::Output) {
         outputs += 1;
         for value in last.committed.iter().filter_map(|seen| seen.value) {
-            copies.entry(value).or_default().push(*place);
+            if let Some(original) = facts.originals.get(&value) {
+                copies.entry(*original).or_default().push(*place);
+            }
         }
     }
     // Where a part of the outputs is not known, a copy may be there.
@@ -82,20 +84,20 @@ mod tests {
     fn each_input_is_copied_once() {
         let mut good = story();
         good.copies("c", &[(0, 1), (1, 2)]).group(0, 2);
-        good.output(0, &[Some(1)]).output(1, &[Some(2)]).holds();
+        good.output(0, &[Some(10)]).output(1, &[Some(20)]).holds();
         let mut lost = story();
-        lost.copies("c", &[(0, 1)]).group(0, 2).output(0, &[Some(1)]).fails("lost-input x0-0");
+        lost.copies("c", &[(0, 1)]).group(0, 2).output(0, &[Some(10)]).fails("lost-input x0-0");
         let mut fewer = story();
-        fewer.copies("c", &[(0, 1)]).group(0, 1).output(0, &[Some(1)]).holds();
+        fewer.copies("c", &[(0, 1)]).group(0, 1).output(0, &[Some(10)]).holds();
         let mut twice = story();
         twice.copies("c", &[(0, 1)]).copies("d", &[(1, 1)]).group(0, 1);
-        twice.output(0, &[Some(1)]).output(1, &[Some(1)]).fails("duplicate-input x0-0");
+        twice.output(0, &[Some(10)]).output(1, &[Some(11)]).fails("duplicate-input x0-0");
     }
 
     #[test]
     fn a_copy_and_its_offset_go_together() {
         let mut story = story();
-        story.copies("c", &[(0, 1)]).group(0, 0).output(0, &[Some(1)]);
+        story.copies("c", &[(0, 1)]).group(0, 0).output(0, &[Some(10)]);
         story.fails("torn-transaction x0-0");
     }
 
@@ -103,6 +105,6 @@ mod tests {
     fn what_is_aborted_is_not_copied() {
         let mut story = story();
         story.aborts("a", &[(0, 3)]).copies("c", &[(0, 1), (0, 3)]).group(0, 1);
-        story.output(0, &[Some(1), Some(3)]).fails("G1a x1-0");
+        story.output(0, &[Some(10), Some(30)]).fails("G1a x1-0");
     }
 }

@@ -76,7 +76,9 @@ impl Story {
 
     /// Values, each to a partition of the inputs.
     pub(super) fn begins(&mut self, id: &str, values: &[(u32, Value)]) -> &mut Self {
-        self.open(id, values.iter().map(|&(index, value)| Sent { place: input(index), value }))
+        let copy_of = None;
+        let sent = values.iter();
+        self.open(id, sent.map(|&(index, value)| Sent { place: input(index), value, copy_of }))
     }
 
     pub(super) fn asks_open(&mut self) -> &mut Self {
@@ -113,9 +115,21 @@ impl Story {
         self.begins(id, values).asks_open()
     }
 
-    /// Values, each to a partition of the outputs.
+    /// Copies of values, each to a partition of the outputs. A copy is ten times its original, and
+    /// one more where that is taken.
     pub(super) fn copies(&mut self, id: &str, values: &[(u32, Value)]) -> &mut Self {
-        let sent = values.iter().map(|&(index, value)| Sent { place: output(index), value });
+        let transactions = &self.history.transactions.transactions;
+        let taken = |copy: &Value| {
+            transactions.iter().flat_map(|it| &it.sent).any(|sent| sent.value == *copy)
+        };
+        let sent: Vec<Sent> = values
+            .iter()
+            .map(|&(index, original)| {
+                let value = (10 * original..).find(|copy| !taken(copy)).expect("numbers are many");
+                Sent { place: output(index), value, copy_of: Some(original) }
+            })
+            .collect();
+        let sent = sent.into_iter();
         self.open(id, sent).commits_open()
     }
 

@@ -29,6 +29,8 @@ use crate::plan::transactions::{Part, Transactions};
 const GROUP: &str = "xg";
 /// How often it is looked whether all works.
 const LOOK: Duration = Duration::from_millis(100);
+/// Bytes of a record's value.
+const BYTES: u64 = 24;
 /// Before a client that was refused tries again.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -62,7 +64,7 @@ pub async fn live(scene: Scene, client: u32, commits: Arc<Commits>) {
     while !actor.is_over() {
         match part {
             Part::Produces(place) => producer::live(&mut actor, place).await,
-            Part::Copies(_) => copier::live(&mut actor).await,
+            Part::Copies(place) => copier::live(&mut actor, Transactions::MAX + place).await,
             Part::Reads(_) => reader::live(&mut actor).await,
         }
         actor.pause(AGAIN).await;

@@ -14,7 +14,7 @@ use quorate_net::client::{
 
 use super::super::super::values;
 use super::super::library::library;
-use super::{Actor, GROUP, Next, group_place};
+use super::{Actor, BYTES, GROUP, Next, group_place};
 use crate::history::transactions::{Place, Sent, Topic};
 
 const POLL: Duration = Duration::from_millis(80);
@@ -40,8 +40,8 @@ fn config(actor: &Actor) -> GroupConfig {
     }
 }
 
-/// One life.
-pub(super) async fn live(actor: &mut Actor) {
+/// One life. `writer` is named by the values of copies.
+pub(super) async fn live(actor: &mut Actor, writer: u32) {
     let id = format!("xc-{}", actor.client);
     let Some((mut producer, life)) = actor.begin_life(&id).await else { return };
     let client = library(&actor.scene, &mut actor.chance);
@@ -55,7 +55,7 @@ pub(super) async fn live(actor: &mut Actor) {
             Ok(Polled::Batches(read)) => {
                 let member = (consumer.member_id(), consumer.generation().unwrap_or(NOWHERE));
                 let place = group_place(member.0, member.1);
-                let next = copy(actor, place, &mut producer, life, &read).await;
+                let next = copy(actor, place, &mut producer, (life, writer), &read).await;
                 if next != Some(Next::Goes) {
                     return;
                 }
@@ -76,7 +76,7 @@ async fn copy(
     actor: &mut Actor,
     place: GroupPlace,
     producer: &mut TransactionalProducer,
-    life: usize,
+    (life, writer): (usize, u32),
     read: &PartitionBatches,
 ) -> Option<Next> {
     producer.begin().ok()?;
@@ -87,9 +87,12 @@ async fn copy(
         values::records(batch, read.from.0, &mut seen);
     }
     let mut sent = Vec::new();
-    for value in seen.iter().filter_map(|seen| seen.value) {
+    for original in seen.iter().filter_map(|seen| seen.value) {
+        actor.values += 1;
+        let value = values::value(writer, BYTES, actor.values);
         let index = actor.chance.below(actor.spec.partitions.into()) as u32;
-        sent.push(Sent { place: Place { topic: Topic::Output, index }, value });
+        let place = Place { topic: Topic::Output, index };
+        sent.push(Sent { place, value, copy_of: Some(original) });
     }
     let mut good = actor.send(producer, transaction, &sent).await;
     if good {

@@ -5,13 +5,11 @@ use quorate_core::reached;
 use quorate_net::client::TransactionalProducer;
 
 use super::super::super::values;
-use super::{Actor, Next, goes_on};
+use super::{Actor, BYTES, Next, goes_on};
 use crate::history::transactions::{Place, Sent, Topic};
 
 /// Transactions of one life, at most.
 const TRANSACTIONS_MAX: u64 = 12;
-/// Bytes of a record's value.
-const BYTES: u64 = 24;
 
 /// One life.
 pub(super) async fn live(actor: &mut Actor, place: u32) {
@@ -51,7 +49,7 @@ async fn transact(
         actor.values += 1;
         let index = actor.chance.below(actor.spec.partitions.into()) as u32;
         let value = values::value(writer, BYTES, actor.values);
-        sent.push(Sent { place: Place { topic: Topic::Input, index }, value });
+        sent.push(Sent { place: Place { topic: Topic::Input, index }, value, copy_of: None });
     }
     if !actor.send(producer, transaction, &sent).await {
         return actor.abort(producer, Some(transaction)).await;
