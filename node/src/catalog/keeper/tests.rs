@@ -226,8 +226,8 @@ async fn replicas_hear_who_leads_and_keep_their_log() {
     assert_eq!(log.view().leader_epoch, LeaderEpoch(1));
 }
 
-/// Two elections come so soon after one another that the log is read for both at once. A coordinator
-/// waits for the end of both readings, and for no other.
+/// Two elections come so soon after one another that the log is read for both at once. A
+/// coordinator waits for the end of both readings, and for no other.
 #[tokio::test]
 async fn a_coordinator_that_is_elected_twice_at_once_serves() {
     let house = House::start(&disk(), 1).await;
