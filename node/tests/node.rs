@@ -20,6 +20,8 @@ mod scrub;
 mod still;
 #[path = "node/stopping.rs"]
 mod stopping;
+#[path = "node/transactions.rs"]
+mod transactions;
 #[path = "node/turns.rs"]
 mod turns;
 #[path = "storage/watched.rs"]
