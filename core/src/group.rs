@@ -577,7 +577,8 @@ impl Machine for Groups {
         self.check_transactions();
         assert!(appends.is_empty(), "a group stays while the log has its records");
         assert_eq!(self.deadlines, deadlines, "deadlines are an index");
-        assert!(self.groups.len() <= self.limits.groups_max || self.role == Role::Loading);
+        let fits = self.groups.len() <= self.limits.groups_max || self.role == Role::Loading;
+        assert!(fits, "more groups than may be:\n{}", self.status());
         for waiter in self.desk.waiting.values() {
             match waiter {
                 Waiter::Append(append) => assert!(self.desk.pending.contains_key(append)),

@@ -1,6 +1,9 @@
 //! Random walks of a group coordinator: whatever comes in whatever order, no request is answered
 //! twice or never, no state is impossible, and the log tells a successor what was known.
 
+#[path = "group_random/transactions.rs"]
+mod transactions;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -18,6 +21,9 @@ use quorate_core::time::{Instant, Now, Timestamp};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+
+/// Added to the index of a partition whose offset is not stable.
+const UNSTABLE: i32 = 100;
 
 struct Walk {
     rng: ChaCha8Rng,
@@ -92,8 +98,9 @@ impl Walk {
             }
             Outcome::Refused(Refusal::MemberIdRequired { member }) => self.told.push((member, -1)),
             Outcome::OffsetsCommitted { partitions } if partitions[0].1.is_none() => {
-                let (group, partition, offset) = self.commits.remove(&request).unwrap();
-                self.committed.insert((group, partition), offset);
+                if let Some((group, partition, offset)) = self.commits.remove(&request) {
+                    self.committed.insert((group, partition), offset);
+                }
             }
             _ => {}
         }
@@ -187,7 +194,11 @@ impl Walk {
                 let members = vec![Leaving { member, instance }];
                 Input::Leave { request: self.request(), group, members }
             }
-            54..65 => self.commit(),
+            54..62 => self.commit(),
+            62..65 => {
+                let commit = self.commit();
+                self.in_transaction(commit)
+            }
             65..67 => {
                 let group = self.group();
                 Input::FetchOffsets(FetchOffsets {
@@ -207,7 +218,8 @@ impl Walk {
                 }
                 None => Input::Tick,
             },
-            72..88 => return self.answer_log(),
+            72..87 => return self.answer_log(),
+            87 => return self.end_transaction(),
             88..99 => return self.wait(),
             _ => return self.succeed(),
         };
@@ -258,6 +270,9 @@ impl Walk {
         assert_eq!(self.groups.unread_records(), 0);
         let after = self.known();
         for (group, (stable, offsets)) in &before {
+            let mut known = offsets.clone();
+            known.retain(|partition, _| partition.partition < UNSTABLE);
+            assert_eq!(known, self.twin(group), "{group:?} by the log");
             let (restored, restored_offsets) = &after[group];
             assert_eq!(offsets, restored_offsets, "offsets of {group:?}");
             if let Some(stable) = stable {
@@ -277,7 +292,7 @@ impl Walk {
     fn was_deleted(&self, group: &str) -> bool {
         use quorate_core::batch::Records;
         use quorate_core::group::record::Entry;
-        self.log.iter().any(|batch| {
+        self.log.iter().filter(|batch| !batch.header().is_control()).any(|batch| {
             Records::new(batch.records(), batch.header().record_count()).any(|record| {
                 let record = record.unwrap();
                 let entry = Entry::decode(record.key.unwrap(), record.value).unwrap();
@@ -294,14 +309,11 @@ impl Walk {
             let (mut groups, mut effects) = (self.groups.clone(), Vec::new());
             let describe = Input::Describe { request, group: group.to_owned() };
             groups.step(self.now(), describe, &mut effects);
-            let fetch = FetchOffsets {
-                request,
-                group: group.to_owned(),
-                member: None,
-                partitions: None,
-                require_stable: false,
-            };
-            groups.step(self.now(), Input::FetchOffsets(fetch), &mut effects);
+            for require_stable in [false, true] {
+                let (group, member, partitions) = (group.to_owned(), None, None);
+                let fetch = FetchOffsets { request, group, member, partitions, require_stable };
+                groups.step(self.now(), Input::FetchOffsets(fetch), &mut effects);
+            }
             let (mut stable, mut offsets) = (None, BTreeMap::new());
             for effect in effects {
                 match effect {
@@ -311,8 +323,15 @@ impl Walk {
                         stable = Some(format!("{described:?}"));
                     }
                     Effect::Reply { outcome: Outcome::OffsetsFetched { partitions }, .. } => {
-                        for (partition, committed) in partitions {
-                            offsets.insert(partition, committed.unwrap().unwrap().offset);
+                        for (mut partition, found) in partitions {
+                            let offset = match found {
+                                Ok(committed) => committed.unwrap().offset,
+                                Err(_) => {
+                                    partition.partition += UNSTABLE;
+                                    Offset(0)
+                                }
+                            };
+                            offsets.insert(partition, offset);
                         }
                     }
                     _ => {}
@@ -340,9 +359,11 @@ fn no_order_of_events_is_too_odd() {
         "assignment-overtaken",
         "group-append-refused",
         "join-times-out",
+        "offsets-of-an-aborted-transaction",
         "rebalance-gathers",
         "session-ends",
         "static-member-returns",
+        "waiting-offset-overtaken",
         "sync-times-out",
     ] {
         assert!(reached.contains_key(mark), "the walks never reach {mark}: {reached:?}");

@@ -282,9 +282,10 @@ impl Group {
         desk.state.offsets -= usize::from(before.is_some());
     }
 
-    /// The group is forgotten by a committed record: so is everything but who joined since.
+    /// The group is forgotten by a committed record: so is everything but who joined since, and
+    /// what is on its way to the log behind that record.
     pub(super) fn fold_forgotten(&mut self) {
-        if self.phase == Phase::Empty {
+        if self.phase == Phase::Empty && self.appends <= 1 {
             self.generation = 0;
             self.protocol_type = String::new();
         }

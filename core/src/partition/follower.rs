@@ -261,7 +261,7 @@ impl Replica {
         self.active_since = now.monotonic;
         self.durable_end = self.log.end;
         self.durable_start = self.log.log_start;
-        self.undecided.cut(self.log.end);
+        self.undecided.cut(self.log.log_start, self.log.end);
         self.leaving.clear();
         self.removals += 1;
         if self.high_watermark > self.log.end {

@@ -42,9 +42,10 @@ impl Undecided {
         self.ended.push_back(ended);
     }
 
-    /// The log was cut and ends at `end`: what ended behind it has not.
-    pub(super) fn cut(&mut self, end: Offset) {
-        self.ended.retain(|ended| ended.marker < end);
+    /// The log was cut, or begun anew, and reaches from `start` to `end`: what ended elsewhere has
+    /// not.
+    pub(super) fn cut(&mut self, start: Offset, end: Offset) {
+        self.ended.retain(|ended| start <= ended.marker && ended.marker < end);
         self.firsts = self.ended.iter().map(|ended| ended.first).collect();
         self.before = self.before.min(end);
     }
