@@ -526,7 +526,11 @@ fn config(plan: &Plan, number: u32) -> NodeConfig {
     config.storage.queue_max = knobs.queue as usize;
     // What happens on a disk without any room is what is looked for.
     config.storage.min_free = 0;
-    if !plan.groups.is_empty() {
+    if plan.transactions.is_some() {
+        config.transaction.state_partitions = 2;
+    }
+    // Whoever copies in transactions is in a group too.
+    if !plan.groups.is_empty() || plan.transactions.is_some() {
         config.group.session_timeout_min = Duration::from_millis(500);
         config.group.initial_rebalance_delay = Duration::from_millis(100);
         config.group.consumer_session_timeout = groups::SESSION;
