@@ -199,6 +199,7 @@ async fn judge(disk: &MemoryDisk, promises: &[Promise], what: &str) -> Vec<Recov
         assert_eq!(found, expected, "{what}: {log} from {start} to {end}");
         assert_eq!(rebuilt(promise, &state).producers, state.producers, "{what}: {log}");
         assert_eq!(rebuilt(promise, &state).leader_epochs, state.leader_epochs, "{what}: {log}");
+        assert_eq!(rebuilt(promise, &state).open, state.open, "{what}: {log}");
     }
     states
 }

@@ -47,6 +47,10 @@ pub(crate) fn batch(at: Offset, tag: u64, count: usize, bytes: usize) -> Batch {
     let producer = ProducerId(i64::try_from(tag % 3).expect("a small number"));
     let sequence = i32::try_from(tag * 100).expect("a small number");
     let mut builder = BatchBuilder::new(Codec::None).producer(producer, ProducerEpoch(0), sequence);
+    if producer == ProducerId(2) {
+        // One transaction, which nobody ends.
+        builder = builder.transactional();
+    }
     for number in 0..count {
         let mut value = format!("{tag}:{number}:").into_bytes();
         value.resize(bytes.max(value.len()), b'.');
