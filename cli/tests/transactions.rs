@@ -1,0 +1,110 @@
+//! `quorate txn`, `consume --isolation` and `bench produce --transactional` against a node.
+
+#[path = "started/node.rs"]
+#[allow(dead_code)]
+mod node;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use node::Node;
+use quorate_net::client::{
+    Client, ClientConfig, Message, PartitionName, TransactionConfig, TransactionalProducer,
+};
+use quorate_net::transport::os::OsNetwork;
+use quorate_node::clock::OsClock;
+use serde_json::Value;
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn client(node: &Node) -> Client {
+    let config = ClientConfig::new(&node.address);
+    Client::new(Arc::new(OsNetwork), Arc::new(OsClock::new()), config)
+}
+
+async fn producer(client: &Client) -> TransactionalProducer {
+    client.transactional(TransactionConfig::new("transfers")).await.expect("a producer")
+}
+
+/// Records of an open transaction, all of them stored.
+async fn open(producer: &mut TransactionalProducer, values: &[&'static str]) {
+    producer.begin().expect("none is open");
+    for value in values {
+        let value = Some(Bytes::from_static(value.as_bytes()));
+        let message = Message { topic: Arc::from("orders"), value, ..Message::default() };
+        producer.send(message).await.expect("it is accepted").await.expect("it is stored");
+    }
+}
+
+fn committed(node: &Node) -> String {
+    node.ok(&["consume", "orders", "-e", "--isolation", "committed"])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_is_shown_from_its_begin_to_its_end() {
+    let node = Node::in_memory();
+    node.ok(&["topic", "create", "orders"]);
+    assert_eq!(json(&node.ok(&["txn", "list", "--json"])), Value::Array(Vec::new()));
+    let client = client(&node);
+    let mut producer = producer(&client).await;
+    open(&mut producer, &["a", "b"]).await;
+
+    let listed = json(&node.ok(&["txn", "list", "--state", "Ongoing", "--json"]));
+    assert_eq!(listed[0]["transactional_id"], "transfers", "{listed}");
+    let told = &json(&node.ok(&["txn", "describe", "transfers", "--json"]))[0];
+    assert_eq!((&told["state"], &told["partitions"][0]), (&"Ongoing".into(), &"orders:0".into()));
+    let shown = node.ok(&["txn", "describe", "transfers"]);
+    assert!(shown.contains("waits for its producer to commit or abort it"), "{shown}");
+    assert_eq!(committed(&node), "", "nothing is decided");
+    assert_eq!(node.ok(&["consume", "orders", "-e"]), "a\nb\n");
+    let refused = node.run(&["txn", "abort", "orders:0", "--start-offset", "0", "--yes"]);
+    assert!(refused.exit == 1 && refused.err.contains("it is transfers's"), "{}", refused.err);
+    let hanging = node.run(&["txn", "list", "--hanging"]);
+    assert!(hanging.exit == 0 && hanging.err.contains("no transaction hangs"), "{}", hanging.err);
+
+    producer.commit().await.expect("it is committed");
+    assert_eq!(committed(&node), "a\nb\n");
+    open(&mut producer, &["c"]).await;
+    producer.abort().await.expect("it is aborted");
+    open(&mut producer, &["d"]).await;
+    producer.commit().await.expect("it is committed");
+    assert_eq!(committed(&node), "a\nb\nd\n");
+    assert_eq!(node.ok(&["consume", "orders", "-e"]), "a\nb\nc\nd\n");
+    let merged = ["consume", "orders", "-e", "--isolation", "committed", "--merge", "time"];
+    assert_eq!(node.ok(&merged), "a\nb\nd\n");
+    let shown = node.ok(&["txn", "describe", "transfers"]);
+    assert!(shown.contains("Nothing is open"), "{shown}");
+    let wrong = node.run(&["txn", "describe", "transfer"]);
+    assert!(wrong.exit == 1 && wrong.err.contains("did you mean transfers?"), "{}", wrong.err);
+    let none = node.run(&["txn", "abort", "orders:0", "--start-offset", "0", "--yes"]);
+    assert!(none.exit == 1 && none.err.contains("none is open there"), "{}", none.err);
+}
+
+/// What `txn abort` sends once nobody knows of a transaction.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_marker_ends_what_is_open_in_a_partition() {
+    let node = Node::in_memory();
+    node.ok(&["topic", "create", "orders"]);
+    let client = client(&node);
+    let mut producer = producer(&client).await;
+    open(&mut producer, &["a"]).await;
+    node.ok_with("b\n", &["produce", "orders"]);
+    assert_eq!(committed(&node), "", "what is behind an open transaction waits");
+    let name = PartitionName { topic: "orders".to_owned(), partition: 0 };
+    let producers = client.describe_producers("orders", 0).await.expect("its leader answers");
+    let it = producers.iter().find(|it| it.open_since.is_some()).expect("one is open");
+    client.write_abort_marker(&name, it).await.expect("the marker is written");
+    assert_eq!(committed(&node), "b\n");
+}
+
+#[test]
+fn a_bench_in_transactions_commits_all_of_it() {
+    let node = Node::in_memory();
+    node.ok(&["topic", "create", "orders"]);
+    let bench = ["bench", "produce", "--topic", "orders", "-n", "200", "--size", "10", "--json"];
+    let report = json(&node.ok(&[&bench[..], &["--transactional=5ms"]].concat()));
+    assert_eq!(report["records"], 200, "{report}");
+    assert_eq!(committed(&node).lines().count(), 200);
+}
