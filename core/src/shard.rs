@@ -71,10 +71,11 @@ struct Slot {
 }
 
 impl Slot {
-    /// Whether what the machine here has read may still be lost. What a coordinator of transactions
-    /// tells a producer, or a partition by a marker, cannot be taken back.
+    /// Whether what the machine here has read may still be lost. What a coordinator tells a
+    /// producer, a partition by a marker, or a member of the offsets where it begins cannot be
+    /// taken back.
     fn holds_back(&self) -> bool {
-        let holds = self.role == Role::Transactions && self.replica.view().is_settling;
+        let holds = self.role != Role::Data && self.replica.view().is_settling;
         holds && !mutant!("transaction-told-before-committed")
     }
 }
