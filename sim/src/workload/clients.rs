@@ -122,13 +122,18 @@ impl Scene {
         if self.stage.is_healed() { timeout.max(PATIENCE) } else { timeout }
     }
 
-    /// The shortest pause between two rounds of a writer. Who asks for no answer waits for no disk:
-    /// for ever faster than the slowest disk writes, it lets no replica that was away come nearer,
-    /// and no member of a group keep its session, here as with Kafka.
+    /// The shortest pause between two rounds of a writer. Who asks for no answer waits for no disk,
+    /// and whoever asks the leader alone for no other one: for ever faster than the slowest disk
+    /// writes, it lets no replica that was away come nearer, and no member of a group keep its
+    /// session, here as with Kafka.
     fn pace(&self) -> Duration {
-        let is_heard = self.plan.workload.acks != Acks::None;
-        let others = self.plan.cluster.nodes > 1 || !self.plan.groups.is_empty();
-        if !is_heard && others && self.stage.is_healed() { PACE } else { Duration::ZERO }
+        let is_cluster = self.plan.cluster.nodes > 1;
+        let outruns = match self.plan.workload.acks {
+            Acks::None => is_cluster || !self.plan.groups.is_empty(),
+            Acks::Leader => is_cluster,
+            Acks::All => false,
+        };
+        if outruns && self.stage.is_healed() { PACE } else { Duration::ZERO }
     }
 
     fn now(&self) -> Now {
