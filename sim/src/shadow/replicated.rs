@@ -42,6 +42,8 @@ struct Held {
     fillers: Fillers,
     in_flight: VecDeque<(WriteId, Change)>,
     high_watermark: Offset,
+    /// It led when it was last looked at.
+    led: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +103,7 @@ impl Replicated {
         held.batches.retain(|_, (end, _)| *end <= found.end);
         held.fillers.retain(|_, end| *end <= found.end);
         held.high_watermark = Offset::ZERO;
+        held.led = false;
     }
 
     pub(super) fn wants(
@@ -279,6 +282,9 @@ impl Replicated {
         let view = replica.view();
         let Some(held) = self.copies.get_mut(&(partition, node)) else { return };
         let before = std::mem::replace(&mut held.high_watermark, view.high_watermark);
+        // Nodes are seen between rounds of many inputs: the last copy may have come in the one in
+        // which another leader was named.
+        let led = std::mem::replace(&mut held.led, view.is_leader);
         if view.high_watermark <= before {
             return;
         }
@@ -286,7 +292,7 @@ impl Replicated {
         let is_judged = self.doubted.is_empty() && !self.unclean.contains(&partition);
         let committed = self.committed.entry(partition).or_default();
         let known = committed.through;
-        let leads = view.is_leader || replica.assignment().replicas.len() <= 1;
+        let leads = led || view.is_leader || replica.assignment().replicas.len() <= 1;
         if leads {
             committed.through = known.max(view.high_watermark);
             committed.start = committed.start.max(view.log_start);
