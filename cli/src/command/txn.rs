@@ -55,7 +55,7 @@ async fn list(context: &Context, filter: &TransactionFilter) -> Result<(), Failu
         return context.output.json(&listed);
     }
     if listed.is_empty() {
-        context.output.note("no transactional ids, or none that is meant");
+        context.output.note("there are no such transactional ids");
         return Ok(());
     }
     let mut table = Table::new(&["TRANSACTIONAL-ID", "COORDINATOR", "PRODUCER-ID", "STATE"]);

@@ -28,7 +28,7 @@ use super::client::{Link, within};
 use super::writer::{Answer, Writer};
 use crate::chance::Between;
 use crate::history::{Call, End, History, Partition, client_name};
-use crate::plan::{Acks, Codecs, Plan};
+use crate::plan::{Acks, AppendRead, Codecs, Plan};
 use crate::trace::{self, Mark};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -125,15 +125,21 @@ impl Scene {
     /// The shortest pause between two rounds of a writer. Who asks for no answer waits for no disk,
     /// and whoever asks the leader alone for no other one: for ever faster than the slowest disk
     /// writes, it lets no replica that was away come nearer, and no member of a group keep its
-    /// session, here as with Kafka.
+    /// session, nor a transaction its time, here as with Kafka.
     fn pace(&self) -> Duration {
         let is_cluster = self.plan.cluster.nodes > 1;
+        let waits = !self.plan.groups.is_empty() || self.plan.transactions.is_some();
         let outruns = match self.plan.workload.acks {
-            Acks::None => is_cluster || !self.plan.groups.is_empty(),
+            Acks::None => is_cluster || waits,
             Acks::Leader => is_cluster,
             Acks::All => false,
         };
-        if outruns && self.stage.is_healed() { PACE } else { Duration::ZERO }
+        if !outruns || !self.stage.is_healed() {
+            return Duration::ZERO;
+        }
+        // Two of them may come at that pace.
+        let AppendRead { writers, library_writers, .. } = self.plan.workload;
+        PACE * (writers + library_writers).div_ceil(2).max(1)
     }
 
     fn now(&self) -> Now {
