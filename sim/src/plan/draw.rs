@@ -62,14 +62,15 @@ pub fn draw(seed: u64) -> Plan {
     groups::add(seed, &mut plan);
     transactions::add(seed, &mut plan);
     let waits = !plan.groups.is_empty() || plan.transactions.is_some();
-    if plan.workload.acks == Acks::None && waits {
+    if plan.workload.acks != Acks::All && waits {
         plan.run.liveness = AFTER_A_FLOOD;
     }
     plan
 }
 
-/// Whoever asks for no answer may send a hundred times what the slowest disk takes, and what it has
-/// sent before the healing is written before anything that a group or a transaction asks for.
+/// Whoever asks for no answer, or repeats what was not answered at once, may send a hundred times
+/// what the slowest disk takes, and what it has sent before the healing is written before anything
+/// that a group or a transaction asks for.
 const AFTER_A_FLOOD: Duration = Duration::from_secs(240);
 
 fn draw_run(chance: &mut Chance) -> Run {

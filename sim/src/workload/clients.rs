@@ -130,8 +130,7 @@ impl Scene {
         let is_cluster = self.plan.cluster.nodes > 1;
         let waits = !self.plan.groups.is_empty() || self.plan.transactions.is_some();
         let outruns = match self.plan.workload.acks {
-            Acks::None => is_cluster || waits,
-            Acks::Leader => is_cluster,
+            Acks::None | Acks::Leader => is_cluster || waits,
             Acks::All => false,
         };
         if !outruns || !self.stage.is_healed() {

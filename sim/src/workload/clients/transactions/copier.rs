@@ -19,6 +19,9 @@ use crate::history::transactions::{Place, Sent, Topic};
 
 const POLL: Duration = Duration::from_millis(80);
 const SESSION: Duration = Duration::from_secs(2);
+/// What is read at once is copied in one transaction, over the slowest link in far less than the
+/// transaction's time.
+const READ_BYTES_MAX: i32 = 4096;
 /// Polls of one life, at most.
 const POLLS_MAX: u64 = 100;
 /// The generation of a member that is in none: no group has it.
@@ -31,7 +34,7 @@ fn config(actor: &Actor) -> GroupConfig {
         heartbeat_interval: SESSION / 4,
         fetch: FetchOptions {
             wait_max: POLL,
-            partition_bytes_max: actor.scene.plan.workload.read_bytes as i32,
+            partition_bytes_max: (actor.scene.plan.workload.read_bytes as i32).min(READ_BYTES_MAX),
             isolation: Isolation::ReadCommitted,
             ..FetchOptions::default()
         },
