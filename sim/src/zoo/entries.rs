@@ -163,7 +163,7 @@ pub const ENTRIES: &[Entry] = &[
     entry(
         "F18",
         "timestamp-lookup-past-lso",
-        "planted, and caught outside of the simulator: a test of the node looks a time up",
+        "planted in the node, and seen to be caught by no test yet",
     ),
     entry("F19", "group-txn-state-wrong-after-replay", PLANTED),
     entry("G1", "partition-epoch-lost", PLANTED),
