@@ -87,10 +87,12 @@ pub fn run(recipe: &Recipe, load: Load, progress: impl Fn(&str)) -> io::Result<R
     let mut broker = recipe.start(limit)?;
     Connection::open(recipe.address)?.create_topic(TOPIC, load.partitions, &[])?;
     let ids = AtomicU64::new(0);
+    let refused = Mutex::new(None);
     let (mut verified, mut idle) = (BTreeMap::new(), 0);
     for round in 1..=load.rounds {
         let until = Duration::from_millis(150 + u64::from(round) * 7919 % 900);
-        let acknowledged = load_until_killed(broker, recipe.address, load, &ids, until)?;
+        let acknowledged =
+            load_until_killed(broker, recipe.address, load, (&ids, &refused), until)?;
         let bytes = recipe.data.as_deref().map_or(0, disk_bytes);
         let watch = Stopwatch::start();
         broker = recipe.start(limit)?;
@@ -101,8 +103,13 @@ pub fn run(recipe: &Recipe, load: Load, progress: impl Fn(&str)) -> io::Result<R
         verify(recipe.address, load, &acknowledged, &mut verified, &mut report)?;
         idle = if acknowledged.is_empty() { idle + 1 } else { 0 };
         if idle == IDLE_MAX {
-            // Kills of a node that takes nothing prove nothing; a full disk did so once.
-            let sentence = format!("nothing was acknowledged in {IDLE_MAX} rounds to {round}");
+            // Kills of a node that takes nothing prove nothing; a full disk did so twice.
+            let why = match *refused.lock().expect("no writer panics") {
+                Some(code) => format!("the last refusal was error code {code}"),
+                None => "and nothing was refused".to_owned(),
+            };
+            let sentence =
+                format!("nothing was acknowledged in {IDLE_MAX} rounds to {round}; {why}");
             report.violations.push(sentence);
         }
         if round % 10 == 0 || !report.violations.is_empty() {
@@ -122,7 +129,7 @@ fn load_until_killed(
     broker: Broker,
     address: SocketAddr,
     load: Load,
-    ids: &AtomicU64,
+    (ids, refused): (&AtomicU64, &Mutex<Option<i16>>),
     until: Duration,
 ) -> io::Result<Vec<Acknowledged>> {
     let all = Mutex::new(Vec::new());
@@ -133,7 +140,7 @@ fn load_until_killed(
             scope.spawn(move || {
                 let mut mine = Vec::new();
                 // The connection ends by the kill; that is not a failure.
-                let _ = write(address, load, writer, ids, stop, &mut mine);
+                let _ = write(address, load, writer, (ids, refused), stop, &mut mine);
                 all.lock().expect("no writer panics").extend(mine);
             });
         }
@@ -149,7 +156,7 @@ fn write(
     address: SocketAddr,
     load: Load,
     writer: u32,
-    ids: &AtomicU64,
+    (ids, refused): (&AtomicU64, &Mutex<Option<i16>>),
     stop: &AtomicBool,
     mine: &mut Vec<Acknowledged>,
 ) -> io::Result<()> {
@@ -167,9 +174,12 @@ fn write(
             waiting.push_back((partition, id));
         }
         let (partition, id) = waiting.pop_front().expect("just filled");
-        if let Ok(base) = connection.receive_produced()? {
-            let count = i64::try_from(load.records_per_batch).expect("few");
-            mine.push(Acknowledged { partition, base, id, count });
+        match connection.receive_produced()? {
+            Ok(base) => {
+                let count = i64::try_from(load.records_per_batch).expect("few");
+                mine.push(Acknowledged { partition, base, id, count });
+            }
+            Err(code) => *refused.lock().expect("no writer panics") = Some(code),
         }
     }
     Ok(())
