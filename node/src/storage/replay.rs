@@ -427,6 +427,11 @@ impl<'a> Replay<'a> {
                 state.drop_below_start()
             }
         };
+        if lost && gone.iter().any(|segment| segment.bytes > 0) {
+            reached!("log-lost-below-deletion");
+            // What the lost log said of producers stands nowhere else once its segments go.
+            self.segments.begin_at(writing, offset, recovered.to_snapshot());
+        }
         self.segments.leave(&writing.log, gone);
         Ok(())
     }

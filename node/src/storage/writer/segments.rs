@@ -263,6 +263,21 @@ impl Segments {
         Ok(())
     }
 
+    /// Nothing stands in the log any more, which goes on at `base`: `snapshot` is all that is known of
+    /// what was before.
+    pub(in crate::storage) fn begin_at(
+        &mut self,
+        writing: &mut Writing,
+        base: Offset,
+        snapshot: Bytes,
+    ) {
+        let log = Arc::clone(&writing.log);
+        self.changed(log.partition);
+        writing.resume.closed(&log, base, snapshot, &mut self.dirty.sides);
+        self.leaving.extend(writing.resume.spent(&log));
+        self.names_of(&log);
+    }
+
     fn names_of(&mut self, log: &Log) {
         self.dirty.directories.insert(log.directory.clone());
         self.dirty.directories.insert(self.shared.logs_directory());
