@@ -37,6 +37,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// round, each perhaps in a segment of its own, and a sync of 20 ms for each.
 const PACE: Duration = Duration::from_millis(500);
 
+/// Operations of one life until its writers and readers take their time.
+const HURRY_MAX: usize = 4_000;
+
+/// The pause that they take then.
+const LEISURE: Duration = Duration::from_millis(100);
+
 /// What every client of a run shares.
 pub struct Scene {
     pub plan: Arc<Plan>,
@@ -122,23 +128,35 @@ impl Scene {
         if self.stage.is_healed() { timeout.max(PATIENCE) } else { timeout }
     }
 
-    /// The shortest pause between two rounds of a writer. Who asks for no answer waits for no disk,
-    /// and whoever asks the leader alone for no other one: for ever faster than the slowest disk
-    /// writes, it lets no replica that was away come nearer, and no member of a group keep its
-    /// session, nor a transaction its time, here as with Kafka.
+    /// The shortest pause between two rounds of a writer.
     fn pace(&self) -> Duration {
-        let is_cluster = self.plan.cluster.nodes > 1;
-        let waits = !self.plan.groups.is_empty() || self.plan.transactions.is_some();
-        let outruns = match self.plan.workload.acks {
-            Acks::None | Acks::Leader => is_cluster || waits,
-            Acks::All => false,
-        };
-        if !outruns || !self.stage.is_healed() {
-            return Duration::ZERO;
-        }
         // Two of them may come at that pace.
         let AppendRead { writers, library_writers, .. } = self.plan.workload;
-        PACE * (writers + library_writers).div_ceil(2).max(1)
+        let share = (writers + library_writers).div_ceil(2).max(1);
+        self.leisure().max(self.pace_of_repair() * share)
+    }
+
+    /// A life in which much has happened goes on at a walk: what a hundred thousand operations
+    /// would show is shown sooner by the next seed.
+    fn leisure(&self) -> Duration {
+        let is_long = self.history().operations.len() >= HURRY_MAX;
+        if is_long { LEISURE } else { Duration::ZERO }
+    }
+
+    /// After the healing, a replica that was away is to come near those that take what writers
+    /// send. It writes no faster than they do, so it never does where writers fill the disks. Who
+    /// asks for no answer, or the leader alone, sends for ever more than the slowest disk takes:
+    /// that lets no member of a group keep its session, nor a transaction its time, either, here as
+    /// with Kafka.
+    fn pace_of_repair(&self) -> Duration {
+        let is_cluster = self.plan.cluster.nodes > 1;
+        let waits = !self.plan.groups.is_empty() || self.plan.transactions.is_some();
+        match self.plan.workload.acks {
+            _ if !self.stage.is_healed() => Duration::ZERO,
+            Acks::None | Acks::Leader if is_cluster || waits => PACE,
+            Acks::All if is_cluster => LEISURE,
+            _ => Duration::ZERO,
+        }
     }
 
     fn now(&self) -> Now {

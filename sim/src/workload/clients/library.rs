@@ -404,7 +404,7 @@ impl LibraryReader {
                 }
             }
             let pause = Duration::from_micros(500 + self.chance.below(20_000));
-            self.scene.clock.sleep(pause).await;
+            self.scene.clock.sleep(pause.max(self.scene.leisure())).await;
         }
     }
 

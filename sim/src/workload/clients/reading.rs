@@ -45,7 +45,7 @@ pub async fn read(scene: Scene, client: u32) {
     let mut link = None;
     while !scene.stage.is_over() {
         let pause = Duration::from_micros(500 + chance.below(20_000));
-        scene.clock.sleep(pause).await;
+        scene.clock.sleep(pause.max(scene.leisure())).await;
         if link.is_none() {
             link = scene.connect(client).await;
         }
