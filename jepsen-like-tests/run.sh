@@ -1,8 +1,8 @@
 #!/bin/bash
 # Other people's clients, tests and load against our released binary; installs what it needs.
 #
-#   run.sh [clients|kill9|rounds|cuts|failover|many|robustness|alerts|conformance|bench|all|install]
-#        [options]
+#   run.sh [clients|kill9|rounds|cuts|failover|many|robustness|alerts|conformance|bench|
+#          transactions|all|install] [options]
 #
 # Options go to the part that is named: --broker kafka runs the same against Apache Kafka, the
 # oracle; --bootstrap HOST:PORT uses a broker that runs already (clients, conformance);
@@ -124,10 +124,16 @@ bench() {
   "$foreign/python/bin/python" "$here/bench/compare.py" "$@"
 }
 
+# What transactions cost, with us and with Kafka.
+transactions() {
+  install kafka python
+  "$foreign/python/bin/python" "$here/bench/transactions.py" "$@"
+}
+
 build
 case "$part" in
 install) install kafka kcat python node go rskafka librdkafka ;;
-clients | kill9 | rounds | cuts | failover | many | robustness | alerts | conformance | bench) "$part" "$@" ;;
+clients | kill9 | rounds | cuts | failover | many | robustness | alerts | conformance | bench | transactions) "$part" "$@" ;;
 all)
   clients
   kill9 --rounds 100

@@ -323,4 +323,5 @@ def main():
           "acks=all; loads in brackets are the fraction of a core that brokers and client used.")
 
 
-main()
+if __name__ == "__main__":
+    main()
