@@ -263,8 +263,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Nothing stands in the log any more, which goes on at `base`: `snapshot` is all that is known of
-    /// what was before.
+    /// Nothing stands in the log any more, which goes on at `base`: `snapshot` is all that is known
+    /// of what was before.
     pub(in crate::storage) fn begin_at(
         &mut self,
         writing: &mut Writing,
