@@ -333,6 +333,10 @@ settings! {
         ids_max: usize = 100_000, within 1, 10_000_000;
         /// Partitions of one transaction.
         partitions_max: usize = 10_000, within 1, 1_000_000;
+        /// How long a partition's leader is waited for that was sent a marker, before it is sent
+        /// again.
+        marker_patience: Duration = Duration::from_secs(30), time_within
+            Duration::from_millis(1), HOUR;
     }
 
     /// Answers for monitors.

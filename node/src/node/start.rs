@@ -352,6 +352,7 @@ fn limits(config: &NodeConfig, wall_clock: WallClock) -> Limits {
             id_expiration: config.transaction.id_expiration,
             ids_max: config.transaction.ids_max,
             partitions_max: config.transaction.partitions_max,
+            marker_patience: config.transaction.marker_patience,
             wall_clock,
             ..transaction::interface::TransactionLimits::default()
         },
