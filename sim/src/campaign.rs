@@ -9,6 +9,7 @@ pub mod summary;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::plan::draw::Only;
 use crate::run::{Verdict, World};
 use crate::symptom::Symptom;
 use crate::told::Told;
@@ -19,6 +20,8 @@ pub struct Setting {
     pub world: World,
     /// As `--nodes`.
     pub nodes: u32,
+    /// As `--only`.
+    pub only: Option<Only>,
     pub mutant: Option<String>,
 }
 
@@ -61,7 +64,8 @@ impl Setting {
         let (world, nodes) = (self.world.name(), self.nodes);
         let mutant = self.mutant.as_ref().map(|slug| format!(" --mutant {slug}"));
         let mutant = mutant.unwrap_or_default();
-        format!("cargo sim run --seed {seed} --world {world} --nodes {nodes}{mutant} --trace")
+        let only = self.only.map(|only| format!(" --only {}", only.name())).unwrap_or_default();
+        format!("cargo sim run --seed {seed} --world {world} --nodes {nodes}{only}{mutant} --trace")
     }
 }
 

@@ -28,7 +28,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::log;
 use crate::plan::Plan;
-use crate::plan::draw::{draw, draw_cluster, draw_quorum};
+use crate::plan::draw::{Only, draw_cluster_only, draw_only, draw_quorum};
 use crate::run::World;
 
 /// The exit code for a command line that makes no sense (sysexits' `EX_USAGE`).
@@ -159,6 +159,9 @@ pub struct How {
     /// voters; fewer than 2 let each seed draw.
     #[arg(long, default_value_t = 1)]
     pub nodes: u32,
+    /// Draw plans of which every one has transactions, and little else.
+    #[arg(long, value_parser = parse_only, value_name = "transactions")]
+    pub only: Option<Only>,
 }
 
 impl How {
@@ -166,8 +169,8 @@ impl How {
     pub fn plan(&self, seed: u64) -> Plan {
         match (self.world, self.nodes) {
             (Some(WorldName::Quorum), voters) => draw_quorum(seed, voters),
-            (_, 1) => draw(seed),
-            (_, nodes) => draw_cluster(seed, nodes),
+            (_, 1) => draw_only(seed, self.only),
+            (_, nodes) => draw_cluster_only(seed, nodes, self.only),
         }
     }
 
@@ -224,6 +227,14 @@ fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
     let (from, to) = text.split_once("..").ok_or_else(wrong)?;
     let range = from.parse().map_err(|_| wrong())?..to.parse().map_err(|_| wrong())?;
     if range.is_empty() { Err(format!("{text:?} has no seed")) } else { Ok(range) }
+}
+
+fn parse_only(text: &str) -> Result<Only, String> {
+    let found = Only::ALL.iter().copied().find(|only| only.name() == text);
+    found.ok_or_else(|| {
+        let known: Vec<_> = Only::ALL.iter().map(|only| only.name()).collect();
+        format!("{text:?} is none of {}", known.join(", "))
+    })
 }
 
 fn parse_time(text: &str) -> Result<Duration, String> {

@@ -5,6 +5,7 @@ pub mod entries;
 
 use std::fmt;
 
+use crate::plan::draw::Only;
 use crate::run::World;
 
 /// A planted bug.
@@ -25,27 +26,34 @@ pub struct Place {
     pub world: World,
     /// As `--nodes`.
     pub nodes: u32,
+    /// As `--only`: a life without what the bug is about cannot show it.
+    pub only: Option<Only>,
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.nodes {
-            1 => f.write_str(self.world.name()),
-            nodes => write!(f, "{nodes} {}", self.world.name()),
+            1 => f.write_str(self.world.name())?,
+            nodes => write!(f, "{nodes} {}", self.world.name())?,
         }
+        self.only.map_or(Ok(()), |only| write!(f, " with {}", only.name()))
     }
 }
 
 const fn cores(nodes: u32) -> Place {
-    Place { world: World::Cores, nodes }
+    Place { world: World::Cores, nodes, only: None }
 }
 
 const fn nodes(nodes: u32) -> Place {
-    Place { world: World::Nodes, nodes }
+    Place { world: World::Nodes, nodes, only: None }
+}
+
+const fn transactions(nodes: u32) -> Place {
+    Place { world: World::Nodes, nodes, only: Some(Only::Transactions) }
 }
 
 /// Each seed draws how many members there are.
-const QUORUM: Place = Place { world: World::Quorum, nodes: 1 };
+const QUORUM: Place = Place { world: World::Quorum, nodes: 1, only: None };
 
 const CORES: &[Place] = &[cores(1)];
 const NODES: &[Place] = &[nodes(1)];
@@ -59,6 +67,8 @@ const QUORUMS: &[Place] = &[QUORUM];
 const THREE_AND_FIVE: &[Place] = &[cores(3), cores(5), nodes(5)];
 const THREE_NODES: &[Place] = &[nodes(3)];
 const ONE_AND_THREE: &[Place] = &[nodes(1), nodes(3)];
+const TRANSACTIONS: &[Place] = &[transactions(1), transactions(3)];
+const THREE_TRANSACTIONS: &[Place] = &[transactions(3)];
 
 const fn mutant(entry: &'static str, slug: &'static str, places: &'static [Place]) -> Mutant {
     Mutant { slug, entry, places, not_yet: "" }
@@ -162,22 +172,23 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("E5", "sequence-wrap", BOTH),
     mutant("E7", "state-dies-with-log", BOTH),
     mutant("E9", "pid-block-issued-twice", ONE_AND_THREE),
-    mutant("E10", "dedup-across-transactions", ONE_AND_THREE),
-    mutant("F1", "late-produce-joins-next-txn", ONE_AND_THREE),
-    mutant("F2", "late-endtxn-ends-next-txn", ONE_AND_THREE),
-    mutant("F3", "verified-then-raced", ONE_AND_THREE),
-    mutant("F4", "group-check-then-write", ONE_AND_THREE),
-    mutant("F5", "timeout-abort-keeps-epoch", ONE_AND_THREE),
-    mutant("F6", "endtxn-accepts-newer-epoch", ONE_AND_THREE),
-    mutant("F7", "completion-written-twice", ONE_AND_THREE),
-    mutant("F8", "pending-map-aba", ONE_AND_THREE),
-    mutant("F11", "lso-inclusive", ONE_AND_THREE),
-    mutant("F12", "partition-add-in-memory", ONE_AND_THREE),
-    mutant("F13", "coordinator-epoch-goes-back", ONE_AND_THREE),
-    mutant("F16", "retry-commit-lied-to", ONE_AND_THREE),
-    mutant("F19", "group-txn-state-wrong-after-replay", ONE_AND_THREE),
+    mutant("E10", "dedup-across-transactions", TRANSACTIONS),
+    mutant("F1", "late-produce-joins-next-txn", TRANSACTIONS),
+    mutant("F2", "late-endtxn-ends-next-txn", TRANSACTIONS),
+    mutant("F3", "verified-then-raced", TRANSACTIONS),
+    mutant("F4", "group-check-then-write", TRANSACTIONS),
+    mutant("F5", "timeout-abort-keeps-epoch", TRANSACTIONS),
+    mutant("F6", "endtxn-accepts-newer-epoch", TRANSACTIONS),
+    mutant("F7", "completion-written-twice", TRANSACTIONS),
+    mutant("F8", "pending-map-aba", TRANSACTIONS),
+    mutant("F11", "lso-inclusive", TRANSACTIONS),
+    mutant("F12", "partition-add-in-memory", TRANSACTIONS),
+    mutant("F16", "retry-commit-lied-to", TRANSACTIONS),
+    mutant("F19", "group-txn-state-wrong-after-replay", TRANSACTIONS),
+    not_yet("F13", "coordinator-epoch-goes-back", entries::REMEMBERED),
     not_yet("F14", "epoch-exhaustion", entries::LONG),
-    not_yet("F17", "expiry-leaves-pending-state", entries::LONG),
+    mutant("F17", "expiry-leaves-pending-state", TRANSACTIONS),
+    mutant("F18", "timestamp-lookup-past-lso", TRANSACTIONS),
     mutant("G1", "partition-epoch-lost", ONE_AND_THREE),
     mutant("G2", "owner-twice-in-one-epoch", NODES),
     mutant("G3", "static-double-owner", ONE_AND_THREE),
@@ -199,8 +210,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("-", "append-time-falls", BOTH),
     mutant("-", "client-renumbers-retries", NODES),
     mutant("-", "client-passes-over-a-lost-answer", NODES),
-    mutant("-", "client-aborts-a-producer-for-good", ONE_AND_THREE),
-    mutant("-", "late-marker-ends-next-transaction", ONE_AND_THREE),
-    mutant("-", "transaction-answer-before-log", ONE_AND_THREE),
-    mutant("-", "transaction-told-before-committed", THREE_NODES),
+    mutant("-", "client-aborts-a-producer-for-good", TRANSACTIONS),
+    mutant("-", "late-marker-ends-next-transaction", TRANSACTIONS),
+    mutant("-", "transaction-answer-before-log", TRANSACTIONS),
+    mutant("-", "transaction-told-before-committed", THREE_TRANSACTIONS),
 ];

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use quorate_sim::fault::Kind;
 use quorate_sim::plan::Plan;
-use quorate_sim::plan::draw::{draw, draw_cluster};
+use quorate_sim::plan::draw::{Only, draw, draw_cluster, draw_cluster_only};
 use quorate_sim::plan::transactions::Part;
 
 proptest! {
@@ -50,6 +50,16 @@ proptest! {
         prop_assert!(wiped.is_empty() || removed.is_subset(&wiped));
         let added = plan.faults.iter().any(|fault| matches!(fault.kind, Kind::AddVoter(_)));
         prop_assert!(wiped.is_empty() || !added);
+    }
+
+    /// And nobody does what the older protocol cannot bear.
+    #[test]
+    fn where_transactions_are_wanted_every_seed_has_them(seed: u64, nodes in 1_u32..8) {
+        let plan = draw_cluster_only(seed, nodes, Some(Only::Transactions));
+        prop_assert!(plan.groups.is_empty());
+        prop_assert!(plan.transactions.as_ref().is_some_and(|it| !it.old_ends_echo));
+        let again = Plan::parse(&plan.print()).expect("what was printed is understood");
+        prop_assert_eq!(again, plan);
     }
 
     #[test]

@@ -199,7 +199,8 @@ pub(super) mod tests {
         if !wrong.is_empty() {
             sum.add(7, &told(wrong));
         }
-        let setting = Setting { world: World::Cores, nodes: 3, mutant: Some("a-bug".to_owned()) };
+        let mutant = Some("a-bug".to_owned());
+        let setting = Setting { world: World::Cores, nodes: 3, only: None, mutant };
         Report::new(&setting, &sum, around)
     }
 

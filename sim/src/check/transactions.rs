@@ -1,11 +1,13 @@
 //! Whether what producers and readers of transactions did and were told may come from a correct
 //! system. A transaction is there as a whole or not at all (`outcome.rs`), readers of committed
 //! records see what is there and nothing else (`visibility.rs`), whoever was shut out commits
-//! nothing (`fencing.rs`), and each input is copied once (`copies.rs`).
+//! nothing (`fencing.rs`), each input is copied once (`copies.rs`), and a log tells of producers
+//! what may be (`stamps.rs`).
 
 mod copies;
 mod fencing;
 mod outcome;
+mod stamps;
 mod visibility;
 
 #[cfg(test)]
@@ -27,6 +29,7 @@ pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
     visibility::check(&facts, violations);
     fencing::check(&facts, violations);
     copies::check(&facts, violations);
+    stamps::check(&facts, violations);
 }
 
 /// What was done, sorted for the checkers.

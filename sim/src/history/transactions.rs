@@ -92,6 +92,48 @@ pub struct View {
     pub records: Vec<Seen>,
 }
 
+/// A value's producer was told that it stands there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    pub place: Place,
+    pub value: Value,
+    pub offset: i64,
+}
+
+/// A reader of committed records has asked where those of some time begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lookup {
+    pub client: u32,
+    pub place: Place,
+    pub found: i64,
+    /// Up to where all was decided when it was asked afterwards.
+    pub stable: i64,
+}
+
+/// Somebody claimed what nobody was given, and was believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Believed {
+    pub client: u32,
+    pub transactional_id: String,
+    /// What was asked for.
+    pub what: &'static str,
+}
+
+/// A batch of a producer as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamped {
+    pub offset: i64,
+    pub producer: i64,
+    pub epoch: i16,
+    pub kind: Stamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stamp {
+    Records { sequence: i32, count: i32 },
+    Marker { coordinator_epoch: i32 },
+}
+
 /// A place at the end of the run, when nothing is open in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Last {
@@ -99,6 +141,8 @@ pub struct Last {
     pub committed: Vec<Seen>,
     /// What is stored, aborted or not.
     pub stored: Vec<Seen>,
+    /// All batches, and the markers between them.
+    pub batches: Vec<Stamped>,
     /// Up to where the copying group has committed; of `x0` only.
     pub group: Option<i64>,
 }
@@ -109,6 +153,9 @@ pub struct Transactions {
     pub lives: Vec<Life>,
     pub transactions: Vec<Transaction>,
     pub views: Vec<View>,
+    pub stored: Vec<Stored>,
+    pub lookups: Vec<Lookup>,
+    pub believed: Vec<Believed>,
     /// Only places that were read to their end.
     pub last: std::collections::BTreeMap<Place, Last>,
 }
@@ -148,6 +195,27 @@ impl History {
         self.transactions.transactions[transaction].sent.push(sent);
         let what = format!("sends {:x} to {}", sent.value, sent.place);
         self.tell(transaction, now, Mark::Invoke, &what);
+    }
+
+    /// Its producer was told where it stands.
+    pub fn stored_in_transaction(
+        &mut self,
+        transaction: usize,
+        now: Instant,
+        (place, value): (Place, Value),
+        offset: i64,
+    ) {
+        self.transactions.stored.push(Stored { place, value, offset });
+        self.tell(transaction, now, Mark::Complete, &format!("has {value:x} at {place} {offset}"));
+    }
+
+    pub fn look_up(&mut self, lookup: Lookup) {
+        self.transactions.lookups.push(lookup);
+    }
+
+    pub fn believe(&mut self, client: u32, transactional_id: &str, what: &'static str) {
+        let transactional_id = transactional_id.to_owned();
+        self.transactions.believed.push(Believed { client, transactional_id, what });
     }
 
     /// From now on it may be committed.

@@ -11,7 +11,7 @@ mod transactions;
 
 use std::time::Duration;
 
-pub use self::clusters::draw_cluster;
+pub use self::clusters::{draw_cluster, draw_cluster_only};
 pub use self::quorums::{draw_quorum, with_quorum};
 use super::{
     Acks, AppendRead, Clock, Codecs, Disk, Flush, Link, Mode, Node, Nodes, Plan, Run, Topic,
@@ -26,8 +26,39 @@ const FAULTS_MAX: u64 = 24;
 /// keeps the faults that it had.
 const KINDS_TOGETHER: usize = 14;
 
+/// A part of what plans have, where hunts want to see that only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Only {
+    /// Every seed has transactions, no groups but that of their copiers, and few other clients.
+    Transactions,
+}
+
+impl Only {
+    pub const ALL: &[Self] = &[Self::Transactions];
+
+    /// As `--only` names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Transactions => "transactions",
+        }
+    }
+}
+
 /// The plan of `seed`.
 pub fn draw(seed: u64) -> Plan {
+    draw_only(seed, None)
+}
+
+/// The plan of `seed`, of which a part is wanted only.
+pub fn draw_only(seed: u64, only: Option<Only>) -> Plan {
+    let mut plan = draw_one(seed, only);
+    transactions::falls(seed, &mut plan);
+    plan
+}
+
+/// What a seed has on one node and on several.
+fn draw_one(seed: u64, only: Option<Only>) -> Plan {
+    let narrowed = only == Some(Only::Transactions);
     let chance = |source: &str| Chance::new(seed, source);
     let mut plan = Plan {
         story: Vec::new(),
@@ -49,6 +80,9 @@ pub fn draw(seed: u64) -> Plan {
         trace: None,
     };
     draw_library_clients(&mut chance("library"), &mut plan.workload);
+    if narrowed {
+        transactions::narrow(&mut plan);
+    }
     plan.faults = draw_faults(&mut chance("faults"), &plan);
     for (name, unbudgeted) in &Kind::ALL[KINDS_TOGETHER..] {
         let among_nodes = Kind::AMONG_NODES.contains(&(name, true));
@@ -58,9 +92,14 @@ pub fn draw(seed: u64) -> Plan {
         }
     }
     plan.faults.sort_by_key(|fault| fault.at);
-    families::add(seed, &mut plan);
+    if !narrowed {
+        families::add(seed, &mut plan);
+    }
     groups::add(seed, &mut plan);
-    transactions::add(seed, &mut plan);
+    transactions::add(seed, &mut plan, narrowed);
+    if narrowed {
+        plan.groups.clear();
+    }
     let waits = !plan.groups.is_empty() || plan.transactions.is_some();
     if plan.workload.acks != Acks::All && waits {
         plan.run.liveness = AFTER_A_FLOOD;

@@ -29,6 +29,30 @@ plan_item! {
         /// forgets.
         abort: Ratio = Ratio::NEVER,
         abandon: Ratio = Ratio::NEVER,
+        /// Producers that speak the protocol themselves, over connections of their own; speaker N
+        /// has the transactional id of producer N, if there is one with it.
+        speakers: u32 = 0,
+        /// Of these, how many speak the older protocol (`transaction.version` 0): all transactions
+        /// of a life have one epoch.
+        old_speakers: u32 = 0,
+        /// Of speakers' requests, those that reach the node once more, over another connection, and
+        /// so much later.
+        echo: Ratio = Ratio::NEVER,
+        echo_after: Between<Duration> = Between { low: Duration::ZERO, high: Duration::ZERO },
+        /// An end in the older protocol is echoed too, and asked for again when nobody knows what
+        /// became of it. Then that protocol loses (KAFKA-17754).
+        old_ends_echo: bool = false,
+        /// Of answers to speakers, those that are lost: the request was done, and is sent again.
+        deaf: Ratio = Ratio::NEVER,
+        /// Of speakers' transactions, those beside which somebody claims an epoch that was never
+        /// given.
+        forge: Ratio = Ratio::NEVER,
+        /// Of speakers' transactions, those that are aborted while a batch is on its way.
+        hasty: Ratio = Ratio::NEVER,
+        /// Of copiers' transactions, those before whose offsets their process stands still.
+        doze: Ratio = Ratio::NEVER,
+        /// `transaction.marker_patience` of the nodes.
+        marker_patience: Duration = Duration::from_secs(30),
     }
 }
 
@@ -43,6 +67,9 @@ impl Transactions {
             && (1..=self.producers).contains(&self.ids)
             && self.copiers <= Self::MAX
             && self.readers <= Self::MAX
+            && self.speakers <= Self::MAX
+            && self.old_speakers <= self.speakers
+            && !self.marker_patience.is_zero()
             && self.records.low > 0
             && self.timeout > Duration::ZERO;
         (!holds).then_some("the numbers of the transactions do not fit together")
@@ -56,15 +83,15 @@ pub enum Part {
     Produces(u32),
     Copies(u32),
     Reads(u32),
+    Speaks(u32),
 }
 
 impl Plan {
     /// The numbers of the clients that have to do with transactions, behind all others.
     pub fn transactional(&self) -> Range<u32> {
         let first = self.members().end;
-        let count =
-            self.transactions.as_ref().map_or(0, |it| it.producers + it.copiers + it.readers);
-        first..first + count
+        let count = |it: &Transactions| it.producers + it.copiers + it.readers + it.speakers;
+        first..first + self.transactions.as_ref().map_or(0, count)
     }
 
     /// What such a client does.
@@ -76,7 +103,10 @@ impl Plan {
             None => Part::Produces(place),
             Some(place) if place < it.copiers => Part::Copies(place),
             Some(place) if place - it.copiers < it.readers => Part::Reads(place - it.copiers),
-            Some(_) => return None,
+            Some(place) => {
+                let place = place - it.copiers - it.readers;
+                return (place < it.speakers).then_some(Part::Speaks(place));
+            }
         })
     }
 }

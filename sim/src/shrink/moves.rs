@@ -146,10 +146,13 @@ fn transactions(plan: &Plan) -> Vec<Plan> {
                 if let Some(it) = &mut plan.transactions {
                     *part(it) = count;
                     it.ids = it.ids.min(it.producers);
+                    it.old_speakers = it.old_speakers.min(it.speakers);
                 }
             }));
         }
     };
+    fewer(it.speakers, 0, |it| &mut it.speakers);
+    fewer(it.old_speakers, 0, |it| &mut it.old_speakers);
     fewer(it.copiers, 0, |it| &mut it.copiers);
     fewer(it.readers, 0, |it| &mut it.readers);
     fewer(it.producers, 1, |it| &mut it.producers);
@@ -161,6 +164,21 @@ fn transactions(plan: &Plan) -> Vec<Plan> {
             it.records = Between { low: 1, high: 1 };
         }
     }));
+    type Habit = fn(&mut Transactions) -> &mut Ratio;
+    let habits: [Habit; 5] = [
+        |it| &mut it.echo,
+        |it| &mut it.deaf,
+        |it| &mut it.forge,
+        |it| &mut it.hasty,
+        |it| &mut it.doze,
+    ];
+    for habit in habits {
+        plans.extend(changed(plan, |plan| {
+            if let Some(it) = &mut plan.transactions {
+                *habit(it) = Ratio::NEVER;
+            }
+        }));
+    }
     plans
 }
 

@@ -75,7 +75,7 @@ pub(super) fn run(seeds: Range<u64>) -> u8 {
         (Nodes, 5, All),
     ];
     for (world, nodes, checks) in rows {
-        let how = How { world: Some(world), mutant: Option::None, nodes };
+        let how = How { world: Some(world), mutant: Option::None, nodes, only: Option::None };
         let count = seeds.end - seeds.start;
         let few = seeds.start..seeds.start + count.div_ceil(ONE_IN);
         let sum = measure(if world == Nodes { few } else { seeds.clone() }, &how, checks);

@@ -48,6 +48,7 @@ pub(super) fn run(flags: &flags::Campaign) -> u8 {
         setting: Setting {
             world: flags.how.world(),
             nodes: flags.how.nodes,
+            only: flags.how.only,
             mutant: flags.how.mutant.clone(),
         },
         workers: Workers::new(HUNG),

@@ -116,6 +116,9 @@ fn run_in_process(seed: u64, how: &How) -> std::io::Result<Vec<String>> {
     let world = how.world().name();
     command.args(["run", "--trace=all", "--world", world, "--seed", &seed.to_string()]);
     command.args(["--nodes", &how.nodes.to_string()]);
+    if let Some(only) = how.only {
+        command.args(["--only", only.name()]);
+    }
     if let Some(mutant) = &how.mutant {
         command.args(["--mutant", mutant]);
     }

@@ -95,6 +95,17 @@ pub fn batch(
         let (id, epoch) = (ProducerId(producer.id), ProducerEpoch(producer.epoch));
         builder = builder.producer(id, epoch, producer.sequence);
     }
+    fill(builder, values, timestamp)
+}
+
+/// A batch of these values in a transaction.
+pub fn transactional_batch(values: &[Value], producer: Producer, timestamp: Timestamp) -> Batch {
+    let (id, epoch) = (ProducerId(producer.id), ProducerEpoch(producer.epoch));
+    let builder = BatchBuilder::new(Codec::None).producer(id, epoch, producer.sequence);
+    fill(builder.transactional(), values, timestamp)
+}
+
+fn fill(mut builder: BatchBuilder, values: &[Value], timestamp: Timestamp) -> Batch {
     let mut bytes = Vec::new();
     for value in values {
         bytes.clear();

@@ -526,8 +526,9 @@ fn config(plan: &Plan, number: u32) -> NodeConfig {
     config.storage.queue_max = knobs.queue as usize;
     // What happens on a disk without any room is what is looked for.
     config.storage.min_free = 0;
-    if plan.transactions.is_some() {
+    if let Some(transactions) = &plan.transactions {
         config.transaction.state_partitions = 2;
+        config.transaction.marker_patience = transactions.marker_patience;
     }
     // Whoever copies in transactions is in a group too.
     if !plan.groups.is_empty() || plan.transactions.is_some() {

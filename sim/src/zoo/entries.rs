@@ -20,6 +20,8 @@ const COMPACTION: &str = "planted, and caught outside of the simulator: `cargo p
 const REPLAYED: &str = "planted; a test of the node has a coordinator read a compacted log";
 pub(super) const LONG: &str = "planted, and caught outside of the simulator: core's tests of \
                                transactions see it; no run is long enough";
+pub(super) const REMEMBERED: &str = "planted, and caught outside of the simulator: a script of \
+                                     core sees it; no run is as long as producers are remembered";
 pub(super) const GROUPS: &str = "planted, and caught outside of the simulator: core's tests of \
                                  groups see it; hardly a member asks while a log is read";
 pub(super) const EXPIRY: &str = "planted, and caught outside of the simulator: core's tests of \
@@ -156,15 +158,11 @@ pub const ENTRIES: &[Entry] = &[
     ),
     entry("F11", "lso-inclusive", PLANTED),
     entry("F12", "partition-add-in-memory", PLANTED),
-    entry("F13", "coordinator-epoch-goes-back", PLANTED),
+    entry("F13", "coordinator-epoch-goes-back", REMEMBERED),
     entry("F14", "epoch-exhaustion", LONG),
     entry("F16", "retry-commit-lied-to", PLANTED),
-    entry("F17", "expiry-leaves-pending-state", LONG),
-    entry(
-        "F18",
-        "timestamp-lookup-past-lso",
-        "planted in the node, and seen to be caught by no test yet",
-    ),
+    entry("F17", "expiry-leaves-pending-state", PLANTED),
+    entry("F18", "timestamp-lookup-past-lso", PLANTED),
     entry("F19", "group-txn-state-wrong-after-replay", PLANTED),
     entry("G1", "partition-epoch-lost", PLANTED),
     entry("G2", "owner-twice-in-one-epoch", PLANTED),

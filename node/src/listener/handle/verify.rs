@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use quorate_core::id::{ProducerEpoch, ProducerId, VerificationGuard};
+use quorate_core::mutant;
 use quorate_core::partition::interface::{
     Input, Outcome as PartitionOutcome, Refusal as PartitionRefusal, Verify,
 };
@@ -73,6 +74,8 @@ pub(crate) async fn verify(
         for (at, place) in places.into_iter().enumerate() {
             match &joined {
                 Ok(within) if within.get(at) == Some(&true) => {}
+                // zoo F1: nobody asks the coordinator.
+                _ if mutant!("late-produce-joins-next-txn") => {}
                 Ok(_) => verified[place] = Verified::NotWithin,
                 Err(refusal) => verified[place] = refused(*refusal),
             }

@@ -1,11 +1,18 @@
 //! Once a life of a transactional id has begun, no earlier one commits anything that it asks for
-//! from then on.
+//! from then on; and nobody is believed who claims an epoch that was never given.
 
 use super::super::Violation;
 use super::{Facts, blame};
 use crate::history::transactions::Outcome;
 
 pub(super) fn check(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
+    for believed in &facts.all.believed {
+        let sentence = format!(
+            "c{} asked for {} with an epoch that was never given, and was obeyed",
+            believed.client, believed.what
+        );
+        blame(violations, "forgery-believed", &believed.transactional_id, sentence);
+    }
     for (place, transaction) in facts.all.transactions.iter().enumerate() {
         let own = &facts.all.lives[transaction.life];
         let (Outcome::Committed, Some(asked), Some(begun)) =
@@ -33,6 +40,14 @@ pub(super) fn check(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
 #[cfg(test)]
 mod tests {
     use super::super::story::Story;
+
+    #[test]
+    fn who_claims_what_was_never_given_is_refused() {
+        let mut story = Story::new();
+        story.commits("a", &[(0, 1)]).last(0, &[Some(1)], &[1]);
+        story.clone().holds();
+        story.believes("a").fails("forgery-believed a");
+    }
 
     #[test]
     fn whoever_was_shut_out_commits_nothing() {

@@ -6,7 +6,9 @@ use std::time::Duration;
 use quorate_core::time::Instant;
 
 use crate::check::{Struck, check};
-use crate::history::transactions::{Last, Outcome, Place, Sent, Topic, View};
+use crate::history::transactions::{
+    Last, Lookup, Outcome, Place, Sent, Stamp, Stamped, Topic, View,
+};
 use crate::history::{History, Seen, Value};
 use crate::plan::draw::draw;
 
@@ -159,14 +161,14 @@ impl Story {
         stored: &[Value],
     ) -> &mut Self {
         let stored = (0..).zip(stored).map(|(offset, value)| seen(offset, *value)).collect();
-        let last = Last { committed: records(committed), stored, group: None };
+        let last = Last { committed: records(committed), stored, ..Last::default() };
         self.history.transactions.last.insert(input(index), last);
         self
     }
 
     pub(super) fn output(&mut self, index: u32, committed: &[Option<Value>]) -> &mut Self {
         let committed = records(committed);
-        let last = Last { stored: committed.clone(), committed, group: None };
+        let last = Last { stored: committed.clone(), committed, ..Last::default() };
         self.history.transactions.last.insert(output(index), last);
         self
     }
@@ -174,6 +176,36 @@ impl Story {
     /// Up to where the copying group has committed.
     pub(super) fn group(&mut self, index: u32, offset: i64) -> &mut Self {
         self.history.transactions.last.entry(input(index)).or_default().group = Some(offset);
+        self
+    }
+
+    pub(super) fn believes(&mut self, id: &str) -> &mut Self {
+        self.history.believe(9, id, "an end");
+        self
+    }
+
+    pub(super) fn looks_up(&mut self, index: u32, found: i64, stable: i64) -> &mut Self {
+        self.history.look_up(Lookup { client: 9, place: input(index), found, stable });
+        self
+    }
+
+    /// The producer of the open transaction is told where a value stands.
+    pub(super) fn stands(&mut self, index: u32, value: Value, offset: i64) -> &mut Self {
+        let now = self.step();
+        self.history.stored_in_transaction(self.open, now, (input(index), value), offset);
+        self
+    }
+
+    /// What is stored by whom, one offset after another.
+    pub(super) fn batches(&mut self, index: u32, stamps: &[(i16, Stamp)]) -> &mut Self {
+        let batches = (0..).zip(stamps).map(|(offset, &(epoch, kind))| Stamped {
+            offset,
+            producer: 1,
+            epoch,
+            kind,
+        });
+        let last = self.history.transactions.last.entry(input(index)).or_default();
+        last.batches = batches.collect();
         self
     }
 

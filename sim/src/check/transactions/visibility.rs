@@ -15,6 +15,14 @@ pub(super) fn check(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
         }
         against_the_end(facts, view, violations);
     }
+    for lookup in &facts.all.lookups {
+        if lookup.found >= lookup.stable {
+            let (client, found, stable) = (lookup.client, lookup.found, lookup.stable);
+            let sentence =
+                format!("c{client} was led to {found}, where all is decided up to {stable} only");
+            blame(violations, "precommitted-read", lookup.place, sentence);
+        }
+    }
     for (place, last) in &facts.all.last {
         once(facts, *place, &last.committed, violations);
     }
@@ -113,6 +121,14 @@ mod tests {
         let mut story = Story::new();
         story.begins("a", &[(0, 1)]).asks_open().sees(0, 0..1, &[(0, 1)]);
         story.commits_open().last(0, &[Some(1)], &[1]).holds();
+    }
+
+    #[test]
+    fn a_time_is_looked_for_where_all_is_decided() {
+        let mut story = Story::new();
+        story.commits("a", &[(0, 1)]).last(0, &[Some(1)], &[1]);
+        story.clone().looks_up(0, 0, 1).holds();
+        story.looks_up(0, 1, 1).fails("precommitted-read x0-0");
     }
 
     #[test]

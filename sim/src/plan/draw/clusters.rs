@@ -5,16 +5,22 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::super::{Acks, Flush, Mode, Nodes, Plan};
-use super::{draw, draw_faults_of, scenarios, storms};
+use super::{Only, draw_faults_of, draw_one, scenarios, storms, transactions};
 use crate::chance::Chance;
 use crate::fault::Kind;
 
 /// The plan of `seed` on so many nodes; 0 draws how many.
 pub fn draw_cluster(seed: u64, nodes: u32) -> Plan {
-    let mut plan = draw(seed);
+    draw_cluster_only(seed, nodes, None)
+}
+
+/// The same, of which a part is wanted only.
+pub fn draw_cluster_only(seed: u64, nodes: u32, only: Option<Only>) -> Plan {
+    let mut plan = draw_one(seed, only);
     plan.cluster = draw_nodes(&mut Chance::new(seed, "cluster"), nodes);
     draw_more(&mut Chance::new(seed, "cluster more"), &mut plan.cluster);
     if plan.cluster.nodes == 1 {
+        transactions::falls(seed, &mut plan);
         return plan;
     }
     let mut habits = Chance::new(seed, "cluster habits");
@@ -36,6 +42,9 @@ pub fn draw_cluster(seed: u64, nodes: u32) -> Plan {
         plan.link.bandwidth = plan.link.bandwidth.max(10_000_000);
     }
     spread_clients(&mut Chance::new(seed, "cluster clients"), &mut plan);
+    if only == Some(Only::Transactions) {
+        transactions::narrow(&mut plan);
+    }
     let mut targets = Chance::new(seed, "cluster targets");
     for fault in &mut plan.faults {
         fault.node = 1 + targets.below(u64::from(plan.cluster.nodes)) as u32;
@@ -56,6 +65,7 @@ pub fn draw_cluster(seed: u64, nodes: u32) -> Plan {
     }
     scenarios::add(seed, &mut plan);
     storms::add(seed, &mut plan);
+    transactions::falls(seed, &mut plan);
     plan.faults.sort_by_key(|fault| fault.at);
     // Whatever the mode: without these disks nothing could go on, and nobody would be to blame.
     keep_within_budget(&mut plan);

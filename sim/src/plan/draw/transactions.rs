@@ -1,22 +1,32 @@
-//! Which transactions a seed has: from a stream of their own, so that a seed keeps its other
-//! clients.
+//! Which transactions a seed has, and what strikes them: from streams of their own, so that a seed
+//! keeps its other clients.
 
 use std::time::Duration;
 
 use crate::chance::{Between, Chance, Ratio};
-use crate::plan::Plan;
+use crate::fault::crash::Crash;
+use crate::fault::elect_preferred::ElectPreferred;
+use crate::fault::pause::Pause;
+use crate::fault::power_loss::{PowerLoss, Unsynced};
+use crate::fault::{Fault, Kind};
 use crate::plan::transactions::Transactions;
+use crate::plan::{Acks, Mode, Plan};
 
-/// Adds transactions, in a quarter of all seeds.
-pub(super) fn add(seed: u64, plan: &mut Plan) {
+const fn millis(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
+/// Adds transactions: in a quarter of all seeds, or wherever they are asked for.
+pub(super) fn add(seed: u64, plan: &mut Plan, wanted: bool) {
     let mut chance = Chance::new(seed, "transactions");
-    if chance.one_in(4) {
-        plan.transactions = Some(draw(&mut chance));
+    if chance.one_in(4) || wanted {
+        let mut drawn = draw(&mut chance);
+        add_speakers(&mut Chance::new(seed, "speakers"), &mut drawn);
+        plan.transactions = Some(drawn);
     }
 }
 
 fn draw(chance: &mut Chance) -> Transactions {
-    let millis = Duration::from_millis;
     let producers = 1 + chance.below(3) as u32;
     let mut habit = || *chance.pick(&[Ratio::NEVER, Ratio::new(1, 10), Ratio::new(1, 3)]);
     let (abort, abandon) = (habit(), habit());
@@ -31,5 +41,105 @@ fn draw(chance: &mut Chance) -> Transactions {
         pause: Between { low: millis(0), high: millis(*chance.pick(&[1, 10, 300])) },
         abort,
         abandon,
+        speakers: 0,
+        old_speakers: 0,
+        echo: Ratio::NEVER,
+        echo_after: Between { low: Duration::ZERO, high: Duration::ZERO },
+        old_ends_echo: false,
+        deaf: Ratio::NEVER,
+        forge: Ratio::NEVER,
+        hasty: Ratio::NEVER,
+        doze: Ratio::NEVER,
+        marker_patience: Duration::from_secs(30),
+    }
+}
+
+/// Producers whom the network and their own haste treat badly.
+fn add_speakers(chance: &mut Chance, drawn: &mut Transactions) {
+    drawn.speakers = chance.below(4) as u32;
+    drawn.old_speakers = chance.below(u64::from(drawn.speakers) + 1) as u32;
+    let mut habit = || *chance.pick(&[Ratio::NEVER, Ratio::new(1, 10), Ratio::new(1, 2)]);
+    (drawn.echo, drawn.deaf, drawn.forge, drawn.hasty) = (habit(), habit(), habit(), habit());
+    drawn.echo_after.high = millis(*chance.pick(&[5, 50, 500, 3000]));
+    drawn.doze = *chance.pick(&[Ratio::NEVER, Ratio::NEVER, Ratio::new(1, 10), Ratio::new(1, 3)]);
+    if drawn.doze != Ratio::NEVER {
+        // Somebody does the sleeper's work.
+        drawn.copiers = 2 + chance.below(2) as u32;
+    }
+    // A marker is thought lost too early.
+    drawn.marker_patience = millis(*chance.pick(&[30_000, 2000, 300, 50, 10]));
+}
+
+/// All else of a plan of which only the transactions are wanted: enough to meet them, and quickly
+/// lived. A life whose disks rot is often excused, and long.
+pub(super) fn narrow(plan: &mut Plan) {
+    plan.mode = Mode::Budgeted;
+    let workload = &mut plan.workload;
+    workload.acks = Acks::All;
+    (workload.writers, workload.readers) = (workload.writers.min(1), workload.readers.min(1));
+    workload.library_writers = workload.library_writers.min(1);
+    workload.library_readers = workload.library_readers.min(1);
+    workload.pause.high = workload.pause.high.max(millis(50));
+}
+
+/// What strikes transactions between their phases.
+pub(super) fn falls(seed: u64, plan: &mut Plan) {
+    if plan.transactions.is_none() {
+        return;
+    }
+    fall_together(&mut Chance::new(seed, "family falls"), plan);
+    stumble(&mut Chance::new(seed, "family hiccups"), plan);
+    plan.faults.sort_by_key(|fault| fault.at);
+}
+
+fn draw_time(chance: &mut Chance, plan: &Plan) -> Duration {
+    millis(chance.below(plan.run.safety.as_millis() as u64))
+}
+
+/// Coordinators and leaders fall in the same instant, again and again, and are there again before
+/// anybody has given them up, or after.
+fn fall_together(chance: &mut Chance, plan: &mut Plan) {
+    if !chance.one_in(2) {
+        return;
+    }
+    plan.story.push("family: coordinators and leaders fall in the same instant".to_owned());
+    let nodes = u64::from(plan.cluster.nodes);
+    let most = *chance.pick(&[3, 12]);
+    let down = *chance.pick(&[1, 300, 3000]);
+    for _ in 0..1 + chance.below(most) {
+        let at = draw_time(chance, plan);
+        let first = 1 + chance.below(nodes) as u32;
+        let both = nodes > 1 && chance.one_in(2);
+        let second = 1 + first % plan.cluster.nodes;
+        for node in [Some(first), both.then_some(second)].into_iter().flatten() {
+            let down = millis(chance.below(down));
+            let kind = match chance.below(5) {
+                0 => Kind::PowerLoss(PowerLoss { unsynced: Unsynced::Lost, down }),
+                1 | 2 => Kind::Pause(Pause { during: down }),
+                _ => Kind::Crash(Crash { down }),
+            };
+            plan.faults.push(Fault { at, node, kind });
+        }
+        // Leaderships come back while what they have sent before is under way.
+        if nodes > 1 && chance.one_in(2) {
+            let at = at + millis(chance.below(3000));
+            let kind = Kind::ElectPreferred(ElectPreferred {});
+            plan.faults.push(Fault { at, node: first, kind });
+        }
+    }
+}
+
+/// Processes stand still for moments: what comes meanwhile is taken up in any order.
+fn stumble(chance: &mut Chance, plan: &mut Plan) {
+    if !chance.one_in(3) {
+        return;
+    }
+    plan.story.push("family: processes stand still for moments".to_owned());
+    let longest = *chance.pick(&[5, 30, 200]);
+    for _ in 0..20 + chance.below(60) {
+        let at = draw_time(chance, plan);
+        let node = 1 + chance.below(u64::from(plan.cluster.nodes)) as u32;
+        let during = millis(1 + chance.below(longest));
+        plan.faults.push(Fault { at, node, kind: Kind::Pause(Pause { during }) });
     }
 }

@@ -191,6 +191,9 @@ fn run_apart(slug: Option<&str>, place: Place, seed: u64) -> io::Result<Option<S
     let mut command = Command::new(std::env::current_exe()?);
     let (seed, nodes) = (seed.to_string(), place.nodes.to_string());
     command.args(["run", "--world", place.world.name(), "--nodes", &nodes, "--seed", &seed]);
+    if let Some(only) = place.only {
+        command.args(["--only", only.name()]);
+    }
     if let Some(slug) = slug {
         command.args(["--mutant", slug]);
     }

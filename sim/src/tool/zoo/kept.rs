@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::Path;
 
 use super::Outcome;
+use crate::plan::draw::Only;
 use crate::run::World;
 use crate::zoo::Place;
 
@@ -40,18 +41,29 @@ fn parse(line: &str) -> Option<Outcome> {
         "quorum" => World::Quorum,
         _ => return None,
     };
-    let nodes = words.next()?.parse().ok()?;
+    // `3`, or `3+transactions`.
+    let mut place = words.next()?.split('+');
+    let nodes = place.next()?.parse().ok()?;
+    let only = match place.next() {
+        None => None,
+        Some(name) => Some(*Only::ALL.iter().find(|only| only.name() == name)?),
+    };
     let campaign = words.next()?.parse().ok()?;
     let seeds = words.next()?.parse().ok()?;
     let sentence = words.next().unwrap_or_default().to_owned();
-    Some(Outcome { slug, place: Place { world, nodes }, campaign, seeds, sentence })
+    Some(Outcome { slug, place: Place { world, nodes, only }, campaign, seeds, sentence })
 }
 
 pub(super) fn append(file: &Path, outcome: &Outcome) -> io::Result<()> {
     let mut file = OpenOptions::new().create(true).append(true).open(file)?;
     let Outcome { slug, place, campaign, seeds, sentence } = outcome;
     let (world, nodes) = (place.world.name(), place.nodes);
-    writeln!(file, "{slug} {world} {nodes} {campaign} {seeds} {}", sentence.replace('\n', " "))
+    let only = place.only.map(|only| format!("+{}", only.name())).unwrap_or_default();
+    writeln!(
+        file,
+        "{slug} {world} {nodes}{only} {campaign} {seeds} {}",
+        sentence.replace('\n', " ")
+    )
 }
 
 #[cfg(test)]
@@ -61,7 +73,8 @@ mod tests {
     #[test]
     fn the_last_line_of_a_campaign_counts() {
         let file = std::env::temp_dir().join(format!("zoo-kept-{}", std::process::id()));
-        let place = Place { world: World::Nodes, nodes: 3 };
+        let only = Some(Only::Transactions);
+        let place = Place { world: World::Nodes, nodes: 3, only };
         let outcome = |campaign, seeds, sentence: &str| Outcome {
             slug: "a-bug".to_owned(),
             place,

@@ -6,6 +6,7 @@ mod copier;
 mod last;
 mod producer;
 mod reader;
+mod speaker;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -31,6 +32,8 @@ const GROUP: &str = "xg";
 const LOOK: Duration = Duration::from_millis(100);
 /// Bytes of a record's value.
 const BYTES: u64 = 24;
+/// What a client writes as fast as it can; then it takes its time.
+const VALUES_AT_ONCE: u64 = 300;
 /// Before a client that was refused tries again.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -66,6 +69,7 @@ pub async fn live(scene: Scene, client: u32, commits: Arc<Commits>) {
             Part::Produces(place) => producer::live(&mut actor, place).await,
             Part::Copies(place) => copier::live(&mut actor, Transactions::MAX + place).await,
             Part::Reads(_) => reader::live(&mut actor).await,
+            Part::Speaks(place) => speaker::live(&mut actor, place).await,
         }
         actor.pause(AGAIN).await;
     }
@@ -101,8 +105,11 @@ fn missing(scene: &Scene, spec: &Transactions, commits: &Commits) -> Option<Stri
             Part::Produces(place) if goes_on(spec, place) && !committed => {
                 return Some(format!("sees no transaction of c{client} committed"));
             }
+            Part::Speaks(place) if speaker::goes_on(spec, place) && !committed => {
+                return Some(format!("sees no transaction of c{client} committed"));
+            }
             Part::Copies(_) => copies |= committed,
-            Part::Produces(_) | Part::Reads(_) => {}
+            Part::Produces(_) | Part::Reads(_) | Part::Speaks(_) => {}
         }
     }
     (spec.copiers > 0 && !copies).then(|| "sees no copy committed".to_owned())
@@ -148,6 +155,8 @@ impl Actor {
         let pause = self.chance.duration(self.spec.pause);
         // After the healing there is a deadline.
         let pause = if self.scene.stage.is_healed() { pause.min(AGAIN) } else { pause };
+        // Many transactions follow at once, and not more than readers can take in.
+        let pause = if self.values > VALUES_AT_ONCE { pause.max(AGAIN) } else { pause };
         self.pause(pause).await;
     }
 

@@ -15,6 +15,7 @@ use quorate_net::client::{
 use super::super::super::values;
 use super::super::library::library;
 use super::{Actor, BYTES, GROUP, Next, group_place};
+use crate::chance::Between;
 use crate::history::transactions::{Place, Sent, Topic};
 
 const POLL: Duration = Duration::from_millis(80);
@@ -58,6 +59,10 @@ pub(super) async fn live(actor: &mut Actor, writer: u32) {
             Ok(Polled::Batches(read)) => {
                 let member = (consumer.member_id(), consumer.generation().unwrap_or(NOWHERE));
                 let place = group_place(member.0, member.1);
+                if !patient && actor.chance.hit(actor.spec.doze) {
+                    return doze(actor, consumer, place, &mut producer, (life, writer), &read)
+                        .await;
+                }
                 let next = copy(actor, place, &mut producer, (life, writer), &read).await;
                 if next != Some(Next::Goes) {
                     return;
@@ -72,6 +77,27 @@ pub(super) async fn live(actor: &mut Actor, writer: u32) {
     }
     // It may have left nothing open, and the others need not wait for its session.
     let _ = consumer.close().await;
+}
+
+/// The group hears no more of this member, which goes on much later with what it has read.
+async fn doze(
+    actor: &mut Actor,
+    consumer: GroupConsumer,
+    place: GroupPlace,
+    producer: &mut TransactionalProducer,
+    who: (usize, u32),
+    read: &PartitionBatches,
+) {
+    reached!("a-copier-stands-still");
+    if actor.chance.one_in(2) {
+        let _ = consumer.close().await;
+    } else {
+        drop(consumer);
+    }
+    let still = Between { low: Duration::ZERO, high: SESSION * 2 };
+    let still = actor.chance.duration(still);
+    actor.pause(still).await;
+    let _ = copy(actor, place, producer, who, read).await;
 }
 
 /// Copies what was read in one transaction. `None`: it was not committed, or nobody knows.

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use quorate_core::batch::Batch;
+use quorate_core::batch::control::Marker;
 use quorate_core::id::Offset;
 use quorate_core::partition::interface::Isolation;
 use quorate_net::client::{Client, Error, FetchOptions, PartitionName, Position};
@@ -12,8 +14,7 @@ use super::super::Scene;
 use super::super::library::library;
 use super::{GROUP, all_places};
 use crate::chance::Chance;
-use crate::history::Seen;
-use crate::history::transactions::{Last, Place, Topic};
+use crate::history::transactions::{Last, Place, Stamp, Stamped, Topic};
 
 /// How often what does not succeed is tried again.
 const LOOK: Duration = Duration::from_millis(50);
@@ -66,9 +67,19 @@ async fn read_place(
     if stable < all {
         return Err(format!("sees a transaction hang in {place}: stable to {stable} of {all}"));
     }
-    let stored = read(scene, client, library, place, (Isolation::ReadUncommitted, all)).await?;
-    let committed = read(scene, client, library, place, (Isolation::ReadCommitted, all)).await?;
-    Ok(Last { committed, stored, group: None })
+    let mut last = Last::default();
+    let batches = read(scene, client, library, place, (Isolation::ReadUncommitted, all)).await?;
+    for batch in &batches {
+        last.batches.extend(stamp(batch));
+        if !batch.header().is_control() {
+            values::records(batch, 0, &mut last.stored);
+        }
+    }
+    let batches = read(scene, client, library, place, (Isolation::ReadCommitted, all)).await?;
+    for batch in batches.iter().filter(|batch| !batch.header().is_control()) {
+        values::records(batch, 0, &mut last.committed);
+    }
+    Ok(last)
 }
 
 async fn read(
@@ -77,16 +88,14 @@ async fn read(
     library: &Client,
     place: Place,
     (isolation, end): (Isolation, i64),
-) -> Result<Vec<Seen>, String> {
+) -> Result<Vec<Batch>, String> {
     let options = FetchOptions { isolation, wait_max: LOOK, ..FetchOptions::default() };
     let (topic, index) = (place.topic.name(), place.index as i32);
-    let (mut next, mut records) = (0, Vec::new());
+    let (mut next, mut batches) = (0, Vec::new());
     while next < end {
         let fetched = library.fetch(topic, index, Offset(next), &options).await;
         let fetched = fetched.map_err(|error| format!("cannot read {place}: {error}"))?;
-        for batch in fetched.batches.iter().filter(|batch| !batch.header().is_control()) {
-            values::records(batch, next, &mut records);
-        }
+        batches.extend(fetched.batches);
         match fetched.next {
             Some(after) => {
                 next = after.0;
@@ -96,7 +105,23 @@ async fn read(
             None => return Err(format!("is given nothing of {place} at {next}, below {end}")),
         }
     }
-    Ok(records)
+    Ok(batches)
+}
+
+/// Who wrote it, and as what.
+fn stamp(batch: &Batch) -> Option<Stamped> {
+    let header = batch.header();
+    let kind = if header.is_control() {
+        Stamp::Marker { coordinator_epoch: Marker::of(batch)?.coordinator_epoch.0 }
+    } else {
+        Stamp::Records { sequence: header.base_sequence(), count: header.record_count() }
+    };
+    Some(Stamped {
+        offset: header.base_offset().0,
+        producer: header.producer_id().0,
+        epoch: header.producer_epoch().0,
+        kind,
+    })
 }
 
 /// Up to where the copying group has committed, once nothing is pending.
