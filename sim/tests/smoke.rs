@@ -116,3 +116,24 @@ fn what_depends_on_the_order_of_hashes_is_named_by_its_first_step() {
     assert!(lines[place + 1].contains("s #") && lines[place + 2].contains("s #"), "{said}");
     assert_ne!(lines[place + 1], lines[place + 2], "{said}");
 }
+
+/// What Kafka's older protocol of transactions loses, as was published, and the present one keeps.
+#[test]
+fn a_late_end_is_no_end_of_another_transaction() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/");
+    let older = format!("{folder}published/a_late_end_commits_the_next_transaction.plan");
+    let (said, _) = ends(&["replay", &older], 1);
+    assert!(said.contains("outcome-reversed x0-0") && said.contains("G1a x0-0"), "{said}");
+    let present = format!("{folder}plans/a_late_end_ends_nothing_else.plan");
+    passes(&["replay", &present]);
+    // They are one plan but for the protocol.
+    let told = |file: &str| {
+        let text = fs::read_to_string(file).expect("a plan");
+        let drawn = text
+            .lines()
+            .filter(|line| !["#", "found ", "trace "].iter().any(|other| line.starts_with(other)));
+        let drawn: Vec<&str> = drawn.collect();
+        drawn.join("\n").replace("old_speakers=2 ", "").replace(" old_ends_echo=yes", "")
+    };
+    assert_eq!(told(&older), told(&present));
+}
