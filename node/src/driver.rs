@@ -164,7 +164,7 @@ impl Driver {
                 return;
             }
             if cfg!(debug_assertions) {
-                self.shard.check();
+                self.shard.check_stepped();
             }
         }
     }

@@ -111,7 +111,7 @@ impl Shadow {
                 *names = image.topics().map(|topic| (topic.id, topic.name.to_string())).collect();
             }
         }
-        for (partition, replica) in shard.replicas() {
+        for (partition, replica) in shard.stepped() {
             replicated.stepped(node, partition, replica, blamed);
             trace::aside(node_name(node), || {
                 let topic = names.get(&partition.topic).map(|_| partition.topic.to_string());

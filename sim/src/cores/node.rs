@@ -185,7 +185,7 @@ impl CoreNode {
         shard.step(now, input, &mut effects);
         self.steps += 1;
         if self.check_every.is_some_and(|every| self.steps.is_multiple_of(every)) {
-            shard.check();
+            shard.check_stepped();
         }
         for effect in effects.drain(..) {
             self.perform(agenda, effect, place, asks);

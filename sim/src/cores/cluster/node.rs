@@ -369,7 +369,7 @@ impl Cluster {
         shard.step(now, input, &mut effects);
         self.steps += 1;
         if self.check_every.is_some_and(|every| self.steps.is_multiple_of(every)) {
-            shard.check();
+            shard.check_stepped();
         }
         let is_watched = spec::is_on();
         for effect in effects.drain(..) {
