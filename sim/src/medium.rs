@@ -87,15 +87,28 @@ impl Medium {
         *self = Self { incarnation: self.incarnation, next_write: self.next_write, ..fresh };
     }
 
+    /// Every file whose path begins so, ascending by its path.
+    pub fn files(&self, directory: &Path) -> Vec<(PathBuf, FileId)> {
+        let mut files = self.names.paths_under(directory);
+        files.retain(|(_, file)| self.files.contains_key(file));
+        files
+    }
+
     /// Every file whose path begins so, with what a reader would find in it.
     pub fn contents(&self, directory: &Path) -> Vec<(PathBuf, Bytes)> {
-        let files = self.names.paths().into_iter().filter(|(path, _)| path.starts_with(directory));
-        let content = |(path, file): (PathBuf, FileId)| {
-            let pages = self.files.get(&file)?;
-            let bytes = usize::try_from(pages.len()).unwrap_or(usize::MAX);
-            Some((path, Bytes::copy_from_slice(pages.read(0, bytes))))
-        };
-        files.filter_map(content).collect()
+        let files = self.files(directory).into_iter();
+        files.map(|(path, file)| (path, self.content(file))).collect()
+    }
+
+    /// What a reader would find in the file.
+    pub fn content(&self, file: FileId) -> Bytes {
+        let pages = self.files.get(&file);
+        pages.map_or_else(Bytes::new, |pages| Bytes::copy_from_slice(pages.read(0, usize::MAX)))
+    }
+
+    /// As long as it is the same, so is the file's content.
+    pub fn version(&self, file: FileId) -> (u32, u64) {
+        (self.incarnation, self.files.get(&file).map_or(0, Pages::version))
     }
 
     pub fn new(chance: Chance, capacity: u64) -> Self {

@@ -285,9 +285,10 @@ impl Actors {
         let time = TimeHandle::current();
         health::becomes_whole(&self.scene(client), client).await;
         let members = &self.cluster.members;
+        let mut ends = compare::Ends::default();
         loop {
             let left = self.stage.operators().left().clone();
-            let mut lacking = compare::lagging(members);
+            let mut lacking = compare::lagging(members, &mut ends);
             lacking.extend(compare::kept(members, &left));
             let Some(lacking) = lacking.into_iter().next() else { break };
             self.stage.note(client, lacking);

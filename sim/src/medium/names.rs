@@ -249,8 +249,18 @@ impl Names {
 
     /// Every file with its path.
     pub fn paths(&self) -> Vec<(PathBuf, FileId)> {
+        self.paths_under(Path::new("/"))
+    }
+
+    /// Every file whose path begins so, with it.
+    pub fn paths_under(&self, path: &Path) -> Vec<(PathBuf, FileId)> {
         let mut found = Vec::new();
-        let mut todo = vec![(PathBuf::from("/"), ROOT)];
+        let mut todo = Vec::new();
+        match self.find(path) {
+            Ok(Entry::Directory(top)) => todo.push((path.to_owned(), top)),
+            Ok(Entry::File(file)) => found.push((path.to_owned(), file)),
+            Err(_) => {}
+        }
         while let Some((path, directory)) = todo.pop() {
             for (name, entry) in &self.directories[&directory].live {
                 match entry {

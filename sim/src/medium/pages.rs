@@ -15,7 +15,7 @@ pub struct Pages {
     durable: Vec<u8>,
     /// Sectors that were written since they were last persisted.
     dirty: BTreeMap<usize, Dirty>,
-    /// Rises with each write.
+    /// Rises with each change of what readers see.
     version: u64,
     /// The length captured at or before this version is older than the durable one.
     len_floor: u64,
@@ -34,7 +34,9 @@ struct Dirty {
 /// What a sync has to make durable: the state when it was called, not when it ends.
 #[derive(Debug)]
 pub struct Captured {
-    sectors: Vec<(usize, u64, Vec<u8>)>,
+    /// Each with the version of its last write, and where in `bytes` it ends.
+    sectors: Vec<(usize, u64, usize)>,
+    bytes: Vec<u8>,
     len: usize,
     version: u64,
 }
@@ -71,6 +73,11 @@ impl Pages {
         self.backed
     }
 
+    /// As long as it is the same, readers see the same.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
     /// Whether nothing would be lost without a sync.
     pub fn is_clean(&self) -> bool {
         self.dirty.is_empty() && self.live.len() == self.durable.len()
@@ -104,7 +111,7 @@ impl Pages {
 
     pub fn set_len(&mut self, len: u64) {
         let (old, new) = (self.live.len(), len as usize);
-        self.live.resize(new, 0);
+        resize(&mut self.live, new);
         if new < old {
             self.version += 1;
             self.backed = self.backed.min(len);
@@ -129,28 +136,32 @@ impl Pages {
 
     /// The state that a sync called now has to make durable.
     pub fn capture(&self) -> Captured {
+        let mut bytes = Vec::with_capacity(self.dirty.len() * SECTOR);
         let sector = |(sector, dirty): (&usize, &Dirty)| {
             let from = sector * SECTOR;
             let to = (from + SECTOR).min(self.live.len());
-            (*sector, dirty.version, self.live[from.min(to)..to].to_vec())
+            bytes.extend_from_slice(&self.live[from.min(to)..to]);
+            (*sector, dirty.version, bytes.len())
         };
         let sectors = self.dirty.iter().map(sector).collect();
-        Captured { sectors, len: self.live.len(), version: self.version }
+        Captured { sectors, bytes, len: self.live.len(), version: self.version }
     }
 
     /// The sync that captured this has succeeded.
     pub fn persist(&mut self, captured: Captured) {
         // What a later sync made durable is not undone by an earlier one that ends late.
         if captured.version >= self.len_floor {
-            self.durable.resize(captured.len, 0);
+            resize(&mut self.durable, captured.len);
             self.len_floor = captured.version;
         }
-        for (sector, version, bytes) in captured.sectors {
+        let mut from = 0;
+        for (sector, version, to) in captured.sectors {
+            let bytes = &captured.bytes[std::mem::replace(&mut from, to)..to];
             let Some(dirty) = self.dirty.get_mut(&sector) else { continue };
             if version <= dirty.floor {
                 continue;
             }
-            put(&mut self.durable, sector, &bytes);
+            put(&mut self.durable, sector, bytes);
             if dirty.version == version {
                 self.dirty.remove(&sector);
             } else {
@@ -190,7 +201,7 @@ impl Pages {
             Unsynced::Prefix => place < first,
         };
         let mut durable = std::mem::take(&mut self.durable);
-        durable.resize(old_len.max(new_len), 0);
+        resize(&mut durable, old_len.max(new_len));
         for (place, (_, sector)) in order.into_iter().enumerate() {
             if kept(place, chance) {
                 let from = sector * SECTOR;
@@ -205,6 +216,7 @@ impl Pages {
         }
         durable.truncate(len);
         self.live.clone_from(&durable);
+        self.version += 1;
         self.durable = durable;
         self.dirty.clear();
         self.backed = len as u64;
@@ -224,8 +236,19 @@ impl Pages {
         self.durable[at] ^= bit;
         if at < self.live.len() && !self.dirty.contains_key(&(at / SECTOR)) {
             self.live[at] ^= bit;
+            self.version += 1;
         }
         Some(at as u64)
+    }
+}
+
+/// What comes to it is zeros. Of an empty file's, the system has them lying ready, and nothing is
+/// touched: files are allocated before they are written, and most are never full.
+fn resize(bytes: &mut Vec<u8>, len: usize) {
+    if bytes.is_empty() {
+        *bytes = vec![0; len];
+    } else {
+        bytes.resize(len, 0);
     }
 }
 

@@ -16,6 +16,7 @@ use quorate_core::segment::{FileKind, parse_directory_name, parse_segment_file_n
 
 use super::member::Member;
 use crate::check::Violation;
+use crate::medium::names::FileId;
 use crate::shadow::compacted::{self, Survivors};
 
 /// Batches by offset: where each ends, its leader epoch, and a checksum.
@@ -24,8 +25,6 @@ type Batches = BTreeMap<Offset, (Offset, LeaderEpoch, u32)>;
 /// A node's copy of a log.
 struct Copy {
     batches: Batches,
-    /// Where it ends.
-    end: Offset,
     /// Some of its segments were written by compaction.
     is_compacted: bool,
     files: Vec<Bytes>,
@@ -77,12 +76,34 @@ fn lost_by_key(
     Some(Violation { property: "log-matching", place: partition.to_string(), sentence })
 }
 
+/// Where files of logs end, as they were when somebody looked: who waits looks often, and most of
+/// them are closed.
+#[derive(Debug, Default)]
+pub struct Ends(BTreeMap<(&'static str, FileId), ((u32, u64), Offset)>);
+
+impl Ends {
+    fn of(&mut self, member: &Member, file: FileId) -> Offset {
+        let medium = member.disk.medium();
+        let version = medium.version(file);
+        match self.0.get(&(member.name, file)) {
+            Some((known, end)) if *known == version => *end,
+            _ => {
+                let end = end_of(&frames(medium.content(file)));
+                self.0.insert((member.name, file), (version, end));
+                end
+            }
+        }
+    }
+}
+
 /// Replicas that do not end where the others do: a sentence each.
-pub fn lagging(members: &[Arc<Member>]) -> Vec<String> {
+pub fn lagging(members: &[Arc<Member>], known: &mut Ends) -> Vec<String> {
     let mut ends: BTreeMap<PartitionId, BTreeMap<&'static str, Offset>> = BTreeMap::new();
     for member in members {
-        for (partition, copy) in logs_of(member) {
-            ends.entry(partition).or_default().insert(member.name, copy.end);
+        for segment in segments_of(member) {
+            let copies = ends.entry(segment.partition).or_default();
+            let end = copies.entry(member.name).or_insert(Offset::ZERO);
+            *end = known.of(member, segment.file).max(*end);
         }
     }
     let differ = |ends: &BTreeMap<&str, Offset>| ends.values().collect::<BTreeSet<_>>().len() > 1;
@@ -95,8 +116,12 @@ pub fn lagging(members: &[Arc<Member>]) -> Vec<String> {
 /// Nodes that were let go and still have logs: a sentence each.
 pub fn kept(members: &[Arc<Member>], left: &BTreeSet<u32>) -> Vec<String> {
     let left = (1..).zip(members).filter(|(number, _)| left.contains(number));
-    let kept = left.filter_map(|(_, member)| Some((member.name, *logs_of(member).keys().next()?)));
+    let kept = left.filter_map(|(_, member)| Some((member.name, first_of(member)?)));
     kept.map(|(name, partition)| format!("{name} was let go and still has {partition}")).collect()
+}
+
+fn first_of(member: &Member) -> Option<PartitionId> {
+    segments_of(member).iter().map(|segment| segment.partition).min()
 }
 
 fn difference(
@@ -111,44 +136,54 @@ fn difference(
     Some(Violation { property: "log-matching", place: partition.to_string(), sentence })
 }
 
-/// The logs of users' topics; each node's metadata log is its own.
-fn logs_of(member: &Member) -> BTreeMap<PartitionId, Copy> {
-    let mut logs: BTreeMap<PartitionId, Copy> = BTreeMap::new();
-    let files = member.disk.medium().contents(Path::new("/data/logs"));
+/// A file of a log that counts.
+struct Segment {
+    partition: PartitionId,
+    file: FileId,
+    /// Its log has been compacted.
+    is_compacted: bool,
+}
+
+/// The segments of users' topics, log by log; each node's metadata log is its own.
+fn segments_of(member: &Member) -> Vec<Segment> {
+    let medium = member.disk.medium();
+    let files = medium.files(Path::new("/data/logs"));
     let name = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
-    let log =
-        |path: &Path| path.parent().and_then(name).and_then(|name| parse_directory_name(&name));
-    let mut cleaned = BTreeMap::new();
-    for (path, bytes) in &files {
-        if name(path).as_deref() == Some(CLEANED_FILE)
-            && let Ok(told) = Cleaned::decode(bytes)
-        {
-            cleaned.insert(log(path), told);
+    let mut segments = Vec::new();
+    for files in files.chunk_by(|(one, _), (other, _)| one.parent() == other.parent()) {
+        let directory = files[0].0.parent().and_then(name);
+        let log = directory.and_then(|name| parse_directory_name(&name));
+        let Some(partition) = log.filter(|log| *log != PartitionId::METADATA) else { continue };
+        let told = files.iter().find(|(path, _)| path.ends_with(CLEANED_FILE));
+        let told = told.and_then(|(_, file)| Cleaned::decode(&medium.content(*file)).ok());
+        for (path, file) in files {
+            let parsed = name(path).and_then(|name| parse_segment_file_name(&name));
+            if let Some((base, generation, FileKind::Segment)) = parsed
+                && told.as_ref().map_or(Some(0), |told| told.generation(base)) == Some(generation)
+            {
+                segments.push(Segment { partition, file: *file, is_compacted: told.is_some() });
+            }
         }
     }
-    for (path, bytes) in files {
-        let file = name(&path).and_then(|name| parse_segment_file_name(&name));
-        let log = log(&path);
-        let told = cleaned.get(&log);
-        if let (Some(partition), Some((base, generation, FileKind::Segment))) = (log, file)
-            && partition != PartitionId::METADATA
-            && told.map_or(Some(0), |told| told.generation(base)) == Some(generation)
-        {
-            let copy = logs.entry(partition).or_insert_with(Copy::nothing);
-            let batches = frames(bytes.clone());
-            let end = batches.last_key_value().map_or(Offset::ZERO, |(_, (end, ..))| *end);
-            copy.end = copy.end.max(end);
-            copy.is_compacted |= told.is_some();
-            copy.batches.extend(batches);
-            copy.files.push(bytes);
-        }
+    segments
+}
+
+fn logs_of(member: &Member) -> BTreeMap<PartitionId, Copy> {
+    let mut logs: BTreeMap<PartitionId, Copy> = BTreeMap::new();
+    for Segment { partition, file, is_compacted } in segments_of(member) {
+        let bytes = member.disk.medium().content(file);
+        let copy = logs.entry(partition).or_insert_with(Copy::nothing);
+        let batches = frames(bytes.clone());
+        copy.is_compacted |= is_compacted;
+        copy.batches.extend(batches);
+        copy.files.push(bytes);
     }
     logs
 }
 
 impl Copy {
     const fn nothing() -> Self {
-        Self { batches: Batches::new(), end: Offset::ZERO, is_compacted: false, files: Vec::new() }
+        Self { batches: Batches::new(), is_compacted: false, files: Vec::new() }
     }
 }
 
@@ -168,6 +203,10 @@ fn frames(bytes: Bytes) -> Batches {
         found.insert(header.base_offset(), (header.next_offset(), header.leader_epoch(), content));
     });
     found
+}
+
+fn end_of(batches: &Batches) -> Offset {
+    batches.last_key_value().map_or(Offset::ZERO, |(_, (end, ..))| *end)
 }
 
 fn missing_orphans(member: &Member) -> Option<Violation> {
