@@ -19,15 +19,19 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use madsim::plugin::Simulator;
+use madsim::rand::GlobalRng;
 use madsim::runtime::Runtime;
-use madsim::task::JoinHandle;
+use madsim::task::{JoinHandle, NodeId};
 use madsim::time::TimeHandle;
 use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 use self::clock::{SimClock, until};
 use self::cluster::Cluster;
+use self::disk::SimDisks;
 use self::member::Member;
+use self::network::SimNetwork;
 use crate::chance::Chance;
 use crate::fault::power_loss::Unsynced;
 use crate::history::{History, client_name};
@@ -44,9 +48,29 @@ use crate::workload::clients::{
 pub fn run(plan: &Plan) -> Observed {
     let seed = Chance::new(plan.seed, "runtime").number();
     let runtime = Runtime::with_seed_and_config(seed, madsim::Config::default());
-    runtime.add_simulator::<network::SimNetwork>();
-    runtime.add_simulator::<disk::SimDisks>();
+    runtime.add_simulator::<Surroundings>();
     runtime.block_on(simulate(Arc::new(plan.clone())))
+}
+
+/// Network and disks, as one plugin of the runtime. It goes through several in the order of a hash
+/// of their types, which is another in each build: of two builds a seed would not be one run.
+pub struct Surroundings {
+    pub network: Arc<SimNetwork>,
+    pub disks: SimDisks,
+}
+
+impl Simulator for Surroundings {
+    fn new(_: &GlobalRng, time: &TimeHandle, _: &madsim::Config) -> Self {
+        Self {
+            network: Arc::new(SimNetwork::new(time.clone())),
+            disks: SimDisks::new(time.clone()),
+        }
+    }
+
+    fn reset_node(&self, id: NodeId) {
+        self.disks.reset_node(id);
+        self.network.reset_node(id);
+    }
 }
 
 async fn simulate(plan: Arc<Plan>) -> Observed {

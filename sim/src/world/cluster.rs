@@ -8,10 +8,10 @@ use madsim::plugin::simulator;
 use madsim::time::TimeHandle;
 use quorate_net::transport::Network;
 
-use super::compare;
 use super::member::Member;
 use super::network::{HostId, SimNetwork};
 use super::witness::Ledger;
+use super::{Surroundings, compare};
 use crate::check::{Struck, Violation};
 use crate::history::client_name;
 use crate::plan::Plan;
@@ -27,7 +27,7 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn new(plan: &Plan) -> Arc<Self> {
-        let network = simulator::<SimNetwork>();
+        let network = Arc::clone(&simulator::<Surroundings>().network);
         network.configure(plan.seed, plan.link.clone());
         let compacts = plan.topics.iter().any(|topic| topic.compact);
         let ledger = Arc::new(Ledger::new(plan.cluster.nodes, compacts));

@@ -8,8 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use madsim::plugin::Simulator;
-use madsim::rand::GlobalRng;
 use madsim::task::NodeId;
 use madsim::time::TimeHandle;
 use quorate_node::disk::{DirectoryLock, Disk, File, Io, Open};
@@ -35,26 +33,25 @@ pub enum Death {
     PowerLoss(Unsynced),
 }
 
-/// All simulated disks, as a plugin of the runtime: it hears of every death.
+/// All simulated disks.
 pub struct SimDisks {
     time: TimeHandle,
     disks: Mutex<BTreeMap<NodeId, Arc<NodeDisk>>>,
 }
 
-impl Simulator for SimDisks {
-    fn new(_: &GlobalRng, time: &TimeHandle, _: &madsim::Config) -> Self {
-        Self { time: time.clone(), disks: Mutex::default() }
+impl SimDisks {
+    pub(super) fn new(time: TimeHandle) -> Self {
+        Self { time, disks: Mutex::default() }
     }
 
-    fn reset_node(&self, id: NodeId) {
+    /// The node dies.
+    pub(super) fn reset_node(&self, id: NodeId) {
         let disk = self.disks.lock().expect("one thread").get(&id).cloned();
         if let Some(disk) = disk {
             disk.die();
         }
     }
-}
 
-impl SimDisks {
     /// A new, empty disk.
     pub fn add(&self, who: &'static str, model: plan::Disk, chance: Chance) -> Arc<NodeDisk> {
         let medium = Medium::new(chance, model.capacity);

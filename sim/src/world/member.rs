@@ -19,8 +19,9 @@ use quorate_node::witness::Witness;
 use quorate_node::world::World;
 use tokio::sync::Notify;
 
+use super::Surroundings;
 use super::clock::{SimClock, WallClock, until};
-use super::disk::{Death, NodeDisk, SimDisks};
+use super::disk::{Death, NodeDisk};
 use super::gate::Gate;
 use super::network::{HostId, SimNetwork};
 use super::witness::{Ledger, Onlooker};
@@ -99,7 +100,7 @@ impl Member {
     pub fn new(plan: &Plan, number: u32, ledger: &Arc<Ledger>) -> Arc<Self> {
         let name = NAMES[number as usize - 1];
         let (time, handle) = (TimeHandle::current(), Handle::current());
-        let network = simulator::<SimNetwork>();
+        let network = Arc::clone(&simulator::<Surroundings>().network);
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             down: Notify::new(),
@@ -110,7 +111,7 @@ impl Member {
         let wall_offset = clock.wall_offset;
         let wall = Arc::new(WallClock::new(wall_offset));
         let chance = Chance::new(plan.seed, &format!("disk {name}"));
-        let disk = simulator::<SimDisks>().add(name, plan.disk.clone(), chance);
+        let disk = simulator::<Surroundings>().disks.add(name, plan.disk.clone(), chance);
         let host = network.add(name);
         let id = quorate_core::id::NodeId(number as i32);
         let onlooker = Arc::new(Onlooker::new(name, id, Arc::clone(ledger)));
@@ -130,7 +131,7 @@ impl Member {
         let life = Arc::new(life);
         let init = move || Arc::clone(&life).live();
         let node = handle.create_node().name(name).init(init).build().id();
-        simulator::<SimDisks>().attach(node, &disk);
+        simulator::<Surroundings>().disks.attach(node, &disk);
         network.attach(node, host);
         let (told, watching) = (Arc::clone(&shared), Arc::clone(&onlooker));
         disk.on_rot(move |path| {

@@ -1,5 +1,5 @@
-//! The simulated network, as a plugin of the runtime: hosts, links with a delay, a width and cuts
-//! per direction, and what becomes of connections when a host dies.
+//! The simulated network: hosts, links with a delay, a width and cuts per direction, and what
+//! becomes of connections when a host dies.
 //!
 //! The ends of connections are in `connection.rs`, what programs hold in `stream.rs`, how they get
 //! it in `dial.rs`.
@@ -14,8 +14,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::Duration;
 
-use madsim::plugin::Simulator;
-use madsim::rand::GlobalRng;
 use madsim::task::NodeId;
 use madsim::time::TimeHandle;
 use quorate_net::transport::Network;
@@ -82,8 +80,8 @@ struct Listening {
 /// Connections that wait to be accepted, per listener.
 const BACKLOG_MAX: usize = 128;
 
-impl Simulator for SimNetwork {
-    fn new(_: &GlobalRng, time: &TimeHandle, _: &madsim::Config) -> Self {
+impl SimNetwork {
+    pub(super) fn new(time: TimeHandle) -> Self {
         let never = Between { low: Duration::ZERO, high: Duration::ZERO };
         let fragment = crate::chance::Ratio::NEVER;
         let state = State {
@@ -96,18 +94,17 @@ impl Simulator for SimNetwork {
             connections: BTreeMap::new(),
             next_connection: 0,
         };
-        Self { time: time.clone(), state: Mutex::new(state) }
+        Self { time, state: Mutex::new(state) }
     }
 
-    fn reset_node(&self, id: NodeId) {
+    /// The node dies.
+    pub(super) fn reset_node(&self, id: NodeId) {
         let mut state = self.state();
         if let Some(host) = state.hosts.iter().position(|host| host.node == Some(id)) {
             state.die(host);
         }
     }
-}
 
-impl SimNetwork {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("one thread")
     }
