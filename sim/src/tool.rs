@@ -100,6 +100,9 @@ pub enum Command {
         /// For example 0..40.
         #[arg(long, value_parser = parse_seeds, default_value = "0..40")]
         seeds: Range<u64>,
+        /// Only this row: what a row starts for itself.
+        #[arg(long, hide = true)]
+        row: Option<usize>,
     },
     /// Explore the specifications to the end within small bounds.
     Spec,
@@ -271,7 +274,8 @@ pub fn main() -> std::process::ExitCode {
         Command::Shrink(flags) => shrink::run(&flags),
         Command::Worker => worker::serve(),
         Command::Corpus => single::corpus(),
-        Command::Bench { seeds } => bench::run(seeds),
+        Command::Bench { seeds, row: None } => bench::run(&seeds),
+        Command::Bench { seeds, row: Some(row) } => bench::run_row(seeds, row),
         Command::Spec => specs::run(),
         Command::Zoo(hunt) => zoo::run(&hunt),
     };
