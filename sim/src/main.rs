@@ -2,6 +2,11 @@
 
 use std::process::ExitCode;
 
+/// A simulated life is one thread that allocates all the time and is then gone (0140).
+#[cfg(madsim)]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     quorate_sim::main()
 }
