@@ -107,10 +107,7 @@ impl Replica {
                 reply(end.request, Outcome::Refused(refusal), effects);
                 return;
             }
-            MarkerVerdict::Duplicate(marker) => {
-                self.verifying.forget(end.producer);
-                marker
-            }
+            MarkerVerdict::Duplicate(marker) => marker,
             MarkerVerdict::Append => {
                 let Some(marker) = self.append_marker(now, &end, effects) else {
                     reply(end.request, Outcome::Refused(Refusal::Busy), effects);
@@ -119,6 +116,7 @@ impl Replica {
                 marker
             }
         };
+        self.verifying.forget_ended(&end);
         let stands = marker.plus(1);
         if self.high_watermark >= stands {
             reply(end.request, Outcome::TransactionEnded, effects);
@@ -157,7 +155,6 @@ impl Replica {
         let header = batch.header();
         let (producer, marker) = (header.producer_id(), Marker::of(batch));
         if let Some(Marker { ending, .. }) = marker {
-            self.verifying.forget(producer);
             if let Some(first) = self.log.open.of(producer) {
                 let marker = header.base_offset();
                 self.undecided.note(Ended { producer, ending, first, marker });

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::interface::{EPOCH_A_TRANSACTION, Verify};
+use super::interface::{EPOCH_A_TRANSACTION, EndTransaction, Verify};
 use crate::id::{ProducerEpoch, ProducerId, VerificationGuard};
 use crate::time::Instant;
 
@@ -78,8 +78,19 @@ impl Verifying {
         is_good.then_some(asked)
     }
 
-    /// The producer's transaction has begun here, or a marker has come: no guard of it is good any
-    /// more.
+    /// A marker has come: no guard of the transaction that it ends, or of one before, is good any
+    /// more. Versions by whose rules each transaction has an epoch of its own give the marker the
+    /// epoch of the next one, which its producer may have begun before the marker came.
+    pub(super) fn forget_ended(&mut self, end: &EndTransaction) {
+        let by_epoch = end.transaction_version >= EPOCH_A_TRANSACTION;
+        let is_over =
+            |asked: &Asked| asked.epoch < end.epoch || !by_epoch && asked.epoch == end.epoch;
+        if self.known.get(&end.producer).is_some_and(is_over) {
+            self.forget(end.producer);
+        }
+    }
+
+    /// The producer's transaction has begun here.
     pub(super) fn forget(&mut self, producer: ProducerId) {
         self.known.remove(&producer);
     }
