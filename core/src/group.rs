@@ -410,6 +410,17 @@ impl Groups {
         }
     }
 
+    /// A group without a name can have offsets, and is deleted like any other.
+    fn on_delete(&mut self, now: Now, request: RequestId, name: &str, effects: &mut Vec<Effect>) {
+        let found = self.admit(name, true).and_then(|()| {
+            let act = |group: &mut Group, desk: &mut Desk<'_>| group.on_delete(request, desk);
+            self.with_group(name, now, effects, act).ok_or(Refusal::UnknownGroup)
+        });
+        if let Err(refusal) = found {
+            refuse(effects, request, refusal);
+        }
+    }
+
     fn on_heartbeat(
         &mut self,
         now: Now,
@@ -533,12 +544,7 @@ impl Machine for Groups {
             }
             Input::Topics(news) => self.on_topics(now, news, effects),
             Input::Describe { request, group } => self.on_describe(request, group, effects),
-            Input::Delete { request, group: name } => {
-                let unknown = Refusal::UnknownGroup;
-                self.ask_group(now, (request, &name), unknown, effects, |group, desk| {
-                    group.on_delete(request, desk);
-                });
-            }
+            Input::Delete { request, group } => self.on_delete(now, request, &group, effects),
             Input::DeleteOffsets { request, group: name, partitions } => {
                 let unknown = Refusal::UnknownGroup;
                 self.ask_group(now, (request, &name), unknown, effects, |group, desk| {

@@ -274,7 +274,12 @@ impl Walk {
             CommittedOffset { offset: Offset(1), leader_epoch: LeaderEpoch(0), metadata };
         let before = self.in_flight.len();
         let offsets = vec![(place, committed)];
-        self.step(Input::CommitOffsets(CommitOffsets { request, member, offsets }));
+        self.step(Input::CommitOffsets(CommitOffsets {
+            request,
+            member,
+            knows_epochs: true,
+            offsets,
+        }));
         if self.in_flight.len() > before {
             let later = (topic, partition, state.epoch + 1)..=(topic, partition, i32::MAX);
             let identity = state.instance.unwrap_or(state.member);

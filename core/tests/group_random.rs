@@ -166,6 +166,7 @@ impl Walk {
         Input::CommitOffsets(CommitOffsets {
             request,
             member,
+            knows_epochs: true,
             offsets: vec![(partition, committed)],
         })
     }

@@ -304,6 +304,7 @@ impl Walk {
         let commit = group::CommitOffsets {
             request,
             member: group::MemberClaim { group, member, instance, generation: -1 },
+            knows_epochs: true,
             offsets: vec![(partition_of(), committed(offset))],
         };
         self.step(Input::Group { coordinator: 0, input: group::Input::CommitOffsets(commit) });

@@ -372,6 +372,11 @@ impl Consumer {
         }
     }
 
+    /// Whether the member is here, and has an epoch rather than a generation.
+    pub(super) fn has_by_epoch(&self, member: &str) -> bool {
+        self.state.members.get(member).is_some_and(|member| member.classic.is_none())
+    }
+
     pub(super) fn is_subscribed(&self, topic: &str) -> bool {
         self.state.members.values().any(|member| {
             member.topics.iter().any(|name| name == topic)

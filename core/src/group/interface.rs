@@ -313,6 +313,9 @@ pub struct CommitOffsets {
     pub request: RequestId,
     /// A negative generation and an empty member: a consumer without group membership.
     pub member: MemberClaim,
+    /// Whether the request can speak of a member's epoch (OffsetCommit from version 9 on, KIP-848);
+    /// without, no member of a consumer group commits by it. A transaction's always can.
+    pub knows_epochs: bool,
     pub offsets: Vec<(TopicPartition, CommittedOffset)>,
 }
 
@@ -554,4 +557,6 @@ pub enum Refusal {
     UnsupportedAssignor,
     /// `INVALID_REGULAR_EXPRESSION`.
     InvalidRegex,
+    /// `UNSUPPORTED_VERSION`: the member's protocol is younger than the request.
+    TooOld,
 }

@@ -22,7 +22,10 @@ impl Groups {
         effects: &mut Vec<Effect>,
     ) {
         let name = beat.group.clone();
-        let admitted = self.admit(&name, false).and_then(|()| {
+        let admitted = self.admit(&name, true).and_then(|()| {
+            if name.is_empty() {
+                return Err(Refusal::InvalidHeartbeat { why: "the group id is empty" });
+            }
             if !self.topics.is_known {
                 return Err(Refusal::Loading);
             }

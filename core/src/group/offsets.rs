@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::classic::{Group, Phase};
+use super::consumer::Consumer;
 use super::desk::{Desk, TEXT_BYTES_MAX, Then};
 use super::interface::{
     CommitOffsets, CommittedOffset, MemberClaim, Outcome, Refusal, TopicPartition,
@@ -15,11 +16,18 @@ use crate::time::Timestamp;
 
 impl Group {
     pub(super) fn on_commit(&mut self, commit: CommitOffsets, desk: &mut Desk<'_>) {
-        if let Err(refusal) = self.check_commit(&commit.member, desk) {
+        let checked = self.check_commit(&commit.member, desk);
+        if let Err(refusal) = checked.and_then(|()| self.check_version(&commit)) {
             return desk.refuse(commit.request, refusal);
         }
         let (entries, outcome) = self.offset_entries(commit.offsets, desk);
         self.write(commit.request, entries, outcome, desk);
+    }
+
+    fn check_version(&self, commit: &CommitOffsets) -> Result<(), Refusal> {
+        let speaks = |consumer: &Consumer| consumer.has_by_epoch(&commit.member.member);
+        let is_old = !commit.knows_epochs && self.consumer.as_deref().is_some_and(speaks);
+        if is_old { Err(Refusal::TooOld) } else { Ok(()) }
     }
 
     /// The records of those offsets that may be committed, and what is to be said of all.

@@ -68,13 +68,12 @@ impl Group {
         let instance = join.instance.as_ref().and_then(|instance| self.instances.get(instance));
         let own = instance.unwrap_or(&join.member);
         let others = || self.members.values().filter(|member| member.id != *own);
-        if others().next().is_some() {
-            let shared = |name: &str| others().all(|member| member.supports(name));
-            if join.protocol_type != self.protocol_type
-                || !join.protocols.iter().any(|protocol| shared(&protocol.name))
-            {
-                return Err(Refusal::InconsistentProtocol);
-            }
+        let shared = |name: &str| others().all(|member| member.supports(name));
+        if !self.members.is_empty()
+            && (join.protocol_type != self.protocol_type
+                || !join.protocols.iter().any(|protocol| shared(&protocol.name)))
+        {
+            return Err(Refusal::InconsistentProtocol);
         }
         let known = self.members.contains_key(own) || self.reserved.contains_key(own);
         if !known && self.members.len() + self.reserved.len() >= limits.group_members_max {

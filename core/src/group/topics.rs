@@ -12,8 +12,6 @@ use crate::id::TopicId;
 const PATTERN_BYTES_MAX: usize = 4096;
 /// Of a compiled pattern, and of what matching may keep.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
-/// No pattern means these.
-const INTERNAL: [&str; 2] = ["__consumer_offsets", "__transaction_state"];
 
 /// All topics by name.
 #[derive(Clone, Debug, Default)]
@@ -87,9 +85,7 @@ impl Pattern {
 
     /// Whether what is known of `name` changes what the pattern means.
     pub(super) fn look_at(&mut self, name: &str, topics: &Topics) -> bool {
-        let means = topics.by_name.contains_key(name)
-            && !INTERNAL.contains(&name)
-            && self.regex.is_match(name.as_bytes());
+        let means = topics.by_name.contains_key(name) && self.regex.is_match(name.as_bytes());
         if means { self.topics.insert(name.to_owned()) } else { self.topics.remove(name) }
     }
 }
@@ -125,9 +121,9 @@ mod tests {
         let means = |text| Pattern::new(text, &topics).map(|pattern| pattern.topics.len());
         assert_eq!(means("orders"), Ok(1));
         assert_eq!(means("orders.*"), Ok(2));
-        assert_eq!(means(".*"), Ok(3), "internal topics are meant by no pattern");
+        assert_eq!(means(".*"), Ok(4), "internal topics are topics, as with Kafka");
         assert_eq!(means("bills|orders"), Ok(2));
-        assert_eq!(means(r"\w+"), Ok(2));
+        assert_eq!(means(r"\w+"), Ok(3));
         for wrong in ["(", "a)|(b", "[", "a{1000}{1000}", &"a".repeat(5000)] {
             assert_eq!(means(wrong), Err(Refusal::InvalidRegex), "{wrong}");
         }

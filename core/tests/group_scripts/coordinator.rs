@@ -54,7 +54,7 @@ impl<'a> Words<'a> {
         for word in command.split_whitespace() {
             match word.split_once('=') {
                 Some(pair) => pairs.push(pair),
-                None => plain.push(word),
+                None => plain.push(word.trim_matches('"')),
             }
         }
         Self { plain, pairs }
@@ -419,7 +419,7 @@ impl Coordinator {
     }
 
     fn commit(&self, request: RequestId, words: &Words<'_>) -> CommitOffsets {
-        let settings = ["gen", "meta", "in", "guard"];
+        let settings = ["gen", "meta", "in", "guard", "v"];
         let pairs = words.pairs.iter().filter(|(key, _)| !settings.contains(key));
         let offsets = pairs.map(|(key, offset)| {
             let offset = Offset(offset.parse().expect("an offset"));
@@ -427,7 +427,9 @@ impl Coordinator {
             let leader_epoch = LeaderEpoch(3);
             (partition(key), CommittedOffset { offset, leader_epoch, metadata })
         });
-        CommitOffsets { request, member: self.claim(words), offsets: offsets.collect() }
+        let knows_epochs = words.number::<u32>("v").unwrap_or(9) >= 9;
+        let member = self.claim(words);
+        CommitOffsets { request, member, knows_epochs, offsets: offsets.collect() }
     }
 
     fn entries(&mut self, batch: &Batch) -> Vec<String> {

@@ -304,6 +304,7 @@ fn group_input(request: RequestId, command: &Command<'_>) -> group::Input {
     group::Input::CommitOffsets(group::CommitOffsets {
         request,
         member: group::MemberClaim { group, member, instance, generation: -1 },
+        knows_epochs: true,
         offsets: vec![(partition, committed)],
     })
 }

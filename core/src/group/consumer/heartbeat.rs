@@ -34,6 +34,9 @@ pub(in super::super) fn check(heartbeat: &ConsumerHeartbeat) -> Result<(), Refus
     if heartbeat.instance.as_ref().is_some_and(String::is_empty) {
         return invalid("the instance id is empty");
     }
+    if heartbeat.rack.as_ref().is_some_and(String::is_empty) {
+        return invalid("the rack is empty");
+    }
     if heartbeat.epoch != JOIN && heartbeat.member.is_empty() {
         return invalid("the member id is empty");
     }

@@ -107,6 +107,7 @@ impl From<&GroupRefusal> for Code {
             GroupRefusal::UnreleasedInstance => Self::UnreleasedInstanceId,
             GroupRefusal::UnsupportedAssignor => Self::UnsupportedAssignor,
             GroupRefusal::InvalidRegex => Self::InvalidRegularExpression,
+            GroupRefusal::TooOld => Self::UnsupportedVersion,
         }
     }
 }

@@ -27,12 +27,19 @@ use crate::node::Node;
 const CLASSIC_MEMBER: i8 = 0;
 const CONSUMER_MEMBER: i8 = 1;
 
+/// The version from which members draw their ids themselves. KIP-1082.
+const MEMBERS_DRAW: i16 = 1;
+
 pub(super) async fn heartbeat(
     node: &Node,
+    version: i16,
     request: ConsumerGroupHeartbeatRequest,
     client_id: String,
     client_host: String,
 ) -> Result<ConsumerGroupHeartbeatResponse, Stopped> {
+    if version >= MEMBERS_DRAW && request.member_id.is_empty() {
+        return Ok(unheard(&Refusal::InvalidHeartbeat { why: "the member id is empty" }));
+    }
     let owned = request.topic_partitions.map(|topics| -> Assignment {
         let each = topics.iter().flat_map(|topic| {
             topic.partitions.iter().map(|partition| (topic.topic_id, *partition))
@@ -65,13 +72,17 @@ pub(super) async fn heartbeat(
             assignment: alive.assignment.map(|assignment| told(&assignment)),
             ..ConsumerGroupHeartbeatResponse::default()
         },
-        Outcome::Refused(refusal) => ConsumerGroupHeartbeatResponse {
-            error_code: Code::from(&refusal).code(),
-            error_message: Some(why(&refusal).into()),
-            ..ConsumerGroupHeartbeatResponse::default()
-        },
+        Outcome::Refused(refusal) => unheard(&refusal),
         other => unreachable!("a heartbeat is heard, not {other:?}"),
     })
+}
+
+fn unheard(refusal: &Refusal) -> ConsumerGroupHeartbeatResponse {
+    ConsumerGroupHeartbeatResponse {
+        error_code: Code::from(refusal).code(),
+        error_message: Some(why(refusal).into()),
+        ..ConsumerGroupHeartbeatResponse::default()
+    }
 }
 
 fn told(assignment: &Assignment) -> ToldAssignment {

@@ -76,9 +76,9 @@ pub(crate) fn begin(
         Request::ConsumerGroupHeartbeat(request) => {
             let client_id = header.client_id.as_deref().unwrap_or_default().to_owned();
             let client_host = format!("/{}", client.host);
-            answer(
-                async move { consumers::heartbeat(&node, request, client_id, client_host).await },
-            )
+            answer(async move {
+                consumers::heartbeat(&node, version, request, client_id, client_host).await
+            })
         }
         Request::ConsumerGroupDescribe(request) => {
             answer(async move { consumers::describe(&node, request).await })

@@ -34,6 +34,8 @@ use crate::node::Node;
 const MANY_GROUPS: i16 = 8;
 /// The version from which topics go by their ids in both requests. KIP-848.
 const TOPIC_IDS: i16 = 10;
+/// The version from which OffsetCommit speaks of a member's epoch. KIP-848.
+const MEMBER_EPOCHS: i16 = 9;
 /// The first version with one error for the whole answer.
 const ERROR_ON_TOP: i16 = 2;
 
@@ -88,8 +90,9 @@ pub(super) async fn commit(
         instance: request.group_instance_id.as_ref().map(texts),
         generation: request.generation_id_or_member_epoch,
     };
+    let knows_epochs = version >= MEMBER_EPOCHS;
     if !offsets.is_empty() {
-        let commit = CommitOffsets { request: RequestId(0), member, offsets };
+        let commit = CommitOffsets { request: RequestId(0), member, knows_epochs, offsets };
         let input = |request| Input::CommitOffsets(CommitOffsets { request, ..commit });
         let refusals: Vec<Option<Refusal>> = match ask(node, &request.group_id, input).await? {
             Outcome::OffsetsCommitted { partitions } => {

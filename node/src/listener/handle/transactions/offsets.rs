@@ -99,7 +99,7 @@ async fn commit_all(
         generation: request.generation_id,
     };
     let count = offsets.len();
-    let commit = CommitOffsets { request: RequestId(0), member, offsets };
+    let commit = CommitOffsets { request: RequestId(0), member, knows_epochs: true, offsets };
     // The member is judged by the machine, at the moment of the append: what it was before the
     // coordinator was asked says nothing any more. KAFKA-15784.
     let input = |request| {
