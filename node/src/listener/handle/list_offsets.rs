@@ -29,7 +29,7 @@ const LARGEST_TIMESTAMP: i64 = -3;
 const EARLIEST_LOCAL: i64 = -4;
 /// The latest that was moved to a remote tier: none ever was. KIP-1005.
 const LATEST_TIERED: i64 = -5;
-/// The earliest not yet moved to a remote tier: all of them. KIP-1023.
+/// The earliest that waits to be moved to a remote tier: none does. KIP-1023.
 const EARLIEST_PENDING: i64 = -6;
 
 /// The first version whose clients know `OFFSET_NOT_AVAILABLE`.
@@ -122,8 +122,8 @@ async fn one(
     match asked.timestamp {
         LATEST | LARGEST_TIMESTAMP if view.is_settling => Err(not_yet),
         LATEST => at(end, view.leader_epoch),
-        EARLIEST | EARLIEST_LOCAL | EARLIEST_PENDING => at(view.log_start, start_epoch),
-        LATEST_TIERED => Ok(None),
+        EARLIEST | EARLIEST_LOCAL => at(view.log_start, start_epoch),
+        LATEST_TIERED | EARLIEST_PENDING => Ok(None),
         LARGEST_TIMESTAMP => largest(node, log, view.log_start, end, view.max_timestamp).await,
         timestamp => {
             let timestamp = Timestamp(timestamp);

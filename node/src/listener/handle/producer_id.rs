@@ -30,6 +30,14 @@ pub(crate) async fn init(
     if let Some(transactional_id) = &request.transactional_id {
         return transactions::init(node, version, transactional_id, request).await;
     }
+    if (request.producer_id >= 0) != (request.producer_epoch >= 0) {
+        // Half a name.
+        return Ok(InitProducerIdResponse {
+            error_code: Code::InvalidRequest.code(),
+            producer_epoch: -1,
+            ..InitProducerIdResponse::default()
+        });
+    }
     Ok(match fresh(node).await? {
         Some(id) => InitProducerIdResponse {
             producer_id: id.0,

@@ -90,18 +90,15 @@ pub(crate) async fn describe(
 ) -> Result<DescribeTransactionsResponse, Stopped> {
     let mut rows = Vec::with_capacity(request.transactional_ids.len());
     for name in request.transactional_ids {
+        if name.is_empty() {
+            rows.push(undescribed(name, Code::InvalidRequest));
+            continue;
+        }
         let transactional_id = name.to_string();
         let input = |request| Input::Describe { request, transactional_id };
         rows.push(match ask(node, &name, input).await? {
             Outcome::Described(found) => described(name, found),
-            Outcome::Refused(refusal) => DescribedTransaction {
-                error_code: Code::from(&refusal).code(),
-                transactional_id: name,
-                transaction_start_time_ms: -1,
-                producer_id: -1,
-                producer_epoch: -1,
-                ..DescribedTransaction::default()
-            },
+            Outcome::Refused(refusal) => undescribed(name, Code::from(&refusal)),
             other => unreachable!("a transaction is described, not {other:?}"),
         });
     }
@@ -109,6 +106,17 @@ pub(crate) async fn describe(
         transaction_states: rows,
         ..DescribeTransactionsResponse::default()
     })
+}
+
+fn undescribed(transactional_id: Text, code: Code) -> DescribedTransaction {
+    DescribedTransaction {
+        error_code: code.code(),
+        transactional_id,
+        transaction_start_time_ms: -1,
+        producer_id: -1,
+        producer_epoch: -1,
+        ..DescribedTransaction::default()
+    }
 }
 
 fn described(name: Text, found: Described) -> DescribedTransaction {
