@@ -1,8 +1,8 @@
 #!/bin/bash
 # Other people's clients, tests and load against our released binary; installs what it needs.
 #
-#   run.sh [clients|kill9|rounds|cuts|failover|many|robustness|alerts|conformance|bench|
-#          transactions|all|install] [options]
+#   run.sh [clients|kill9|rounds|cuts|failover|many|robustness|alerts|conformance|differential|
+#           streams|copier|bench|transactions|all|install] [options]
 #
 # Options go to the part that is named: --broker kafka runs the same against Apache Kafka, the
 # oracle; --bootstrap HOST:PORT uses a broker that runs already (clients, conformance);
@@ -90,33 +90,61 @@ alerts() {
   fi
 }
 
-# Both suites against a broker with four partitions for a new topic, as librdkafka's tests assume.
+# Suites against a broker with four partitions for a new topic, as librdkafka's tests assume:
+# --column as in suites.py (kafka and quorate are one node, three and three-consumer are three nodes),
+# --suites those of suites.py.
 conformance() {
-  install python librdkafka
-  local column=quorate bootstrap=""
+  install python
+  local column=quorate bootstrap="" suites_wanted="librdkafka kafka-python"
   while [ $# -gt 0 ]; do
     case "$1" in
-    --broker) column="$2" && shift 2 ;;
+    --broker | --column) column="$2" && shift 2 ;;
+    --suites) suites_wanted="$2" && shift 2 ;;
     --bootstrap) bootstrap="$2" && shift 2 ;;
     *) say "conformance does not know $1" && return 2 ;;
     esac
   done
-  local suites="$here/conformance/suites.py" host=""
+  local suites="$here/conformance/suites.py" host="" broker=quorate nodes=1
+  for suite in $suites_wanted; do
+    [ "$suite" = kafka-python ] || install "$suite"
+  done
   if [ -z "$bootstrap" ]; then
     # `up` forms groups at once; Kafka waits three seconds for more members, and so do both here;
     # kafka-python asks for sessions of three seconds.
-    local settings=(--set topic.partitions=4 --set group.initial_rebalance_delay=3s
+    # rust-rdkafka's tests assume three partitions.
+    local partitions=4
+    [ "$suites_wanted" = rust-rdkafka ] && partitions=3
+    local settings=(--set topic.partitions=$partitions --set group.initial_rebalance_delay=3s
       --set group.session_timeout_min=1s)
-    [ "$column" = kafka ] && settings=(--set num.partitions=4
+    [ "$column" = kafka ] && broker=kafka settings=(--set num.partitions=$partitions
       --set group.min.session.timeout.ms=1000)
-    coproc host { "$harness" host --broker "$column" "${settings[@]}"; }
+    case "$column $suites_wanted" in three* | *kgo* | *rust*) nodes=3 ;; esac
+    coproc host { "$harness" host --broker "$broker" --nodes "$nodes" "${settings[@]}"; }
     read -r bootstrap _ <&"${host[0]}"
   fi
-  for suite in librdkafka kafka-python; do
+  for suite in $suites_wanted; do
     "$foreign/python/bin/python" "$suites" run "$suite" "$column" "$bootstrap"
   done
   [ -z "$host" ] || { eval "exec ${host[1]}>&-" && wait; }
   "$foreign/python/bin/python" "$suites" ledger
+}
+
+# The same requests to Apache Kafka and to us, and each difference with its reason.
+differential() {
+  install wire
+  python3 "$here/differential/compare.py" "$foreign" "$harness" "$@"
+}
+
+# Exactly once by Kafka's own programs, over three nodes that are killed, as they are.
+streams() {
+  install python streams
+  "$foreign/python/bin/python" "$here/streams/exactly.py" streams "$harness" \
+    "$root/target/release/quorate" "$foreign/streams/libs/*:$foreign/streams/classes" "$@"
+}
+copier() {
+  install python kafka
+  "$foreign/python/bin/python" "$here/streams/exactly.py" copier "$harness" \
+    "$root/target/release/quorate" "$foreign/kafka/libs/*" "$@"
 }
 
 bench() {
@@ -132,8 +160,9 @@ transactions() {
 
 build
 case "$part" in
-install) install kafka kcat python node go rskafka librdkafka ;;
-clients | kill9 | rounds | cuts | failover | many | robustness | alerts | conformance | bench | transactions) "$part" "$@" ;;
+install) install kafka kcat python node go rskafka librdkafka kgo rust-rdkafka streams wire ;;
+clients | kill9 | rounds | cuts | failover | many | robustness | alerts | conformance | \
+  differential | streams | copier | bench | transactions) "$part" "$@" ;;
 all)
   clients
   kill9 --rounds 100
@@ -142,6 +171,9 @@ all)
   robustness
   alerts
   conformance
+  differential
+  streams
+  copier
   bench
   ;;
 *) sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;

@@ -15,6 +15,8 @@ python_packages="confluent-kafka==2.16.1 aiokafka==0.14.0 kafka-python==3.0.12
 node_packages="kafkajs@2.2.4 kafkajs-snappy@1.1.0 lz4-napi@2.10.0 @bokuweb/zstd-wasm@0.0.27"
 librdkafka_package="@confluentinc/kafka-javascript@1.10.1"
 rdkafka_sys_version=4.10.0
+franz_go_version=v1.22.3
+rust_rdkafka_version=0.39.0
 
 say() { printf '%s %s\n' "$(date +%H:%M:%S)" "$*" >&2; }
 

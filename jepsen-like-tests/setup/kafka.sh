@@ -20,6 +20,12 @@ install_kafka() {
 </project>
 POM
   mvn -q -B dependency:copy-dependencies -DoutputDirectory=libs
+  # Foreign suites start Java programs by the script of Kafka's distribution, which Maven has not.
+  mkdir -p bin && cat >bin/kafka-run-class.sh <<'RUN'
+#!/bin/bash
+exec java -cp "$CLASSPATH:$(dirname "$0")/../libs/*" "$@"
+RUN
+  chmod +x bin/kafka-run-class.sh
   cat >log4j2.yaml <<LOG
 Configuration:
   Appenders: { Console: { name: STDERR, target: SYSTEM_ERR,
@@ -27,7 +33,7 @@ Configuration:
   Loggers: { Root: { level: WARN, AppenderRef: { ref: STDERR } } }
 LOG
 }
-once kafka "$kafka_version" install_kafka
+once kafka "$kafka_version bin" install_kafka
 
 adapter="$here/clients/java/Adapter.java"
 install_adapter() {

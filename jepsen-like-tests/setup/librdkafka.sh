@@ -8,6 +8,8 @@ install_librdkafka() {
   package npm npm && package make make && package g++ g++
   [ -f /usr/include/openssl/ssl.h ] || package no-such-program libssl-dev
   [ -f /usr/include/zlib.h ] || package no-such-program zlib1g-dev
+  # Some tests, that of readers of transactions among them, look into statistics by it.
+  [ -f /usr/include/rapidjson/schema.h ] || package no-such-program rapidjson-dev
   rm -rf "$foreign/librdkafka" && mkdir -p "$foreign/librdkafka" && cd "$foreign/librdkafka"
   npm pack --silent "$librdkafka_package"
   tar xzf ./*.tgz package/deps/librdkafka
