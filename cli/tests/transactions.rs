@@ -108,3 +108,45 @@ fn a_bench_in_transactions_commits_all_of_it() {
     assert_eq!(report["records"], 200, "{report}");
     assert_eq!(committed(&node).lines().count(), 200);
 }
+
+/// A coordinator that has lost its log: the transaction is open in its partition and in nobody's
+/// books, and will be for ever unless a human ends it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_nobody_will_end_is_found_and_aborted() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let node = Node::on_disk(folder.path());
+    node.ok(&["topic", "create", "orders"]);
+    {
+        let client = client(&node);
+        let mut producer = producer(&client).await;
+        open(&mut producer, &["a"]).await;
+    }
+    let told = node.ok(&["topic", "describe", "__transaction_state", "--json"]);
+    let id = json(&told)["id"].as_str().expect("a topic has an id").to_owned();
+    assert_eq!(node.stop().0, 0);
+    let logs = std::fs::read_dir(folder.path().join("logs")).expect("there are logs");
+    let lost: Vec<_> = logs
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().contains(&id)))
+        .collect();
+    assert_eq!(lost.len(), 1, "one coordinator was asked: {lost:?}");
+    std::fs::remove_dir_all(&lost[0]).expect("it can be removed");
+
+    let node = Node::on_disk(folder.path());
+    node.ok_with("b\n", &["produce", "orders"]);
+    assert_eq!(committed(&node), "", "what is behind an open transaction waits");
+    let hanging = json(&node.ok(&["txn", "list", "--hanging", "--json", "--timeout", "1s"]));
+    assert_eq!(
+        (&hanging[0]["partition"], &hanging[0]["start_offset"]),
+        (&"orders:0".into(), &0.into())
+    );
+    assert_eq!(hanging.as_array().map(Vec::len), Some(1), "{hanging}");
+    let abort = ["txn", "abort", "orders:0", "--start-offset", "0", "--yes"];
+    let refused = node.run(&abort);
+    assert!(refused.err.contains("may have decided to commit it"), "{}", refused.err);
+    assert_eq!(committed(&node), "", "nothing was ended");
+    node.ok(&[&abort[..], &["--coordinator-is-lost"]].concat());
+    assert_eq!(committed(&node), "b\n", "the last stable offset moves on");
+    let none = node.run(&["txn", "list", "--hanging", "--timeout", "1s"]);
+    assert!(none.err.contains("no transaction hangs"), "{}", none.err);
+}

@@ -43,6 +43,9 @@ pub(crate) struct AbortArgs {
     /// The one of this producer id
     #[arg(long, value_name = "ID")]
     pub producer: Option<i64>,
+    /// A coordinator that cannot be asked, since its partition has no leader, will never come back
+    #[arg(long)]
+    pub coordinator_is_lost: bool,
     #[command(flatten)]
     pub sure: Sure,
 }

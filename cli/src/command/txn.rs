@@ -11,6 +11,7 @@ use quorate_net::kafka::error::Code;
 use serde::Serialize;
 
 use self::diagnosis::{Leaders, leaders_of};
+use self::hanging::Known;
 use super::{Context, existing_topic};
 use crate::args::{AbortArgs, TxnCommand};
 use crate::failure::Failure;
@@ -192,9 +193,16 @@ async fn abort(context: &Context, args: &AbortArgs) -> Result<(), Failure> {
     let Some(it) = meant else { return Err(none_open(&name, &open)) };
     let since = it.open_since.unwrap_or_default();
     let known = hanging::known_to_coordinator(&client, &name, it.producer).await?;
-    if let Some(id) = known {
-        let what = format!("a coordinator knows of it and will end it: it is {id}'s");
-        return Err(Failure::new(what).hint(format!("`quorate txn describe {id}` says when")));
+    match known {
+        Known::By(id) => {
+            let what = format!("a coordinator knows of it and will end it: it is {id}'s");
+            return Err(Failure::new(what).hint(format!("`quorate txn describe {id}` says when")));
+        }
+        Known::NotByOthersThan(index) if !args.coordinator_is_lost => {
+            let what = format!("{}, and may have decided to commit it", hanging::leaderless(index));
+            return Err(Failure::new(what).hint("if it never comes back: --coordinator-is-lost"));
+        }
+        Known::ByNone | Known::NotByOthersThan(_) => {}
     }
     let question = format!(
         "Abort what producer {} has open in {} since offset {since}? Its records there are lost",

@@ -1,7 +1,10 @@
 //! Transactions that hang: open in a partition, and in no coordinator's. Nobody will end them, so
 //! readers of committed records wait there until somebody does.
 
-use quorate_core::id::ProducerId;
+use std::collections::BTreeMap;
+
+use quorate_core::id::{LeaderEpoch, NodeId, ProducerId};
+use quorate_core::metadata::topic::TRANSACTIONS_TOPIC;
 use quorate_net::client::{Client, PartitionName, ProducerDescription, TransactionFilter};
 use serde::Serialize;
 
@@ -13,25 +16,53 @@ use crate::output::table::Table;
 /// States in which a coordinator still has something to end.
 const UNFINISHED: [&str; 4] = ["Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"];
 
-/// The transactional id whose coordinator has `name` among what it has yet to end for `producer`.
+/// What coordinators know of a transaction.
+pub(super) enum Known {
+    /// The one of this transactional id has yet to end it.
+    By(String),
+    /// All were asked, and none does.
+    ByNone,
+    /// None of those that could be asked. This partition of `__transaction_state` has no leader.
+    NotByOthersThan(i32),
+}
+
+/// Whether a coordinator has `name` among what it has yet to end for `producer`.
 pub(super) async fn known_to_coordinator(
     client: &Client,
     name: &PartitionName,
     producer: ProducerId,
-) -> Result<Option<String>, Failure> {
+) -> Result<Known, Failure> {
     let filter = TransactionFilter { producers: vec![producer], ..TransactionFilter::default() };
+    let before = coordinators(client).await?;
     let (listed, silent) = client.list_transactions(&filter).await?;
     for it in listed.iter().filter(|it| UNFINISHED.contains(&it.state.as_str())) {
         let described = client.describe_transaction(&it.transactional_id).await?;
         if described.partitions.contains(name) {
-            return Ok(Some(it.transactional_id.clone()));
+            return Ok(Known::By(it.transactional_id.clone()));
         }
     }
     // The one that knows of it may be the one that is silent.
-    match silent.into_iter().next() {
-        Some((_, error)) => Err(error.into()),
-        None => Ok(None),
+    if let Some((_, error)) = silent.into_iter().next() {
+        return Err(error.into());
     }
+    // Or one that was elected while they were asked, and was not there yet.
+    let after = coordinators(client).await?;
+    if before != after {
+        let what = "a coordinator was elected while all were asked";
+        return Err(Failure::new(what.to_owned()).hint("try again"));
+    }
+    let leaderless = after.iter().find(|(_, (leader, _))| leader.is_none());
+    Ok(leaderless.map_or(Known::ByNone, |(index, _)| Known::NotByOthersThan(*index)))
+}
+
+/// Who leads each partition of `__transaction_state`, and since which election.
+async fn coordinators(
+    client: &Client,
+) -> Result<BTreeMap<i32, (Option<NodeId>, LeaderEpoch)>, Failure> {
+    let metadata = client.cluster().await?;
+    let topic = metadata.topics.get(TRANSACTIONS_TOPIC);
+    let partitions = topic.into_iter().flat_map(|topic| &topic.partitions);
+    Ok(partitions.map(|it| (it.index, (it.leader, it.leader_epoch))).collect())
 }
 
 #[derive(Serialize)]
@@ -62,6 +93,7 @@ pub(super) async fn list(context: &Context) -> Result<(), Failure> {
         partitions.map(|it| PartitionName { topic: topic.name.clone(), partition: it.index })
     });
     let mut found = Vec::new();
+    let mut unasked = None;
     for name in names {
         let open = match open_in(&client, &name).await {
             Ok(open) => open,
@@ -71,8 +103,10 @@ pub(super) async fn list(context: &Context) -> Result<(), Failure> {
             }
         };
         for it in open {
-            if known_to_coordinator(&client, &name, it.producer).await?.is_some() {
-                continue;
+            match known_to_coordinator(&client, &name, it.producer).await? {
+                Known::By(_) => continue,
+                Known::ByNone => {}
+                Known::NotByOthersThan(index) => unasked = Some(index),
             }
             // It may have ended while the coordinators were asked.
             let again = open_in(&client, &name).await?;
@@ -83,7 +117,15 @@ pub(super) async fn list(context: &Context) -> Result<(), Failure> {
             }
         }
     }
+    if let Some(index) = unasked {
+        context.output.warn(&format!("{}, and may know of these", leaderless(index)));
+    }
     show(context, &found)
+}
+
+/// Why a coordinator could not be asked.
+pub(super) fn leaderless(index: i32) -> String {
+    format!("the coordinator at {TRANSACTIONS_TOPIC}:{index} has no leader now")
 }
 
 fn show(context: &Context, found: &[(PartitionName, ProducerDescription)]) -> Result<(), Failure> {
@@ -113,8 +155,8 @@ fn show(context: &Context, found: &[(PartitionName, ProducerDescription)]) -> Re
     }
     context.output.table(&table)?;
     context.output.note(&format!(
-        "No coordinator knows of them, so nobody will end them, and readers of committed records \
-         wait there. `quorate txn abort {} --start-offset {}` ends the first.",
+        "No coordinator that answers knows of them, so nobody will end them, and readers of \
+         committed records wait there. `quorate txn abort {} --start-offset {}` ends the first.",
         place(name),
         since(it)
     ));
