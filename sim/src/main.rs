@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// A simulated life is one thread that allocates all the time and is then gone (0140).
+/// A simulated life is one thread that allocates all the time and is then gone (0141).
 #[cfg(madsim)]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
