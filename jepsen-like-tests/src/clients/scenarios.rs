@@ -175,7 +175,13 @@ impl<'a> Scenarios<'a> {
             return fail("50 kB were accepted by a topic with max.message.bytes=10000");
         };
         let plain = error.to_lowercase().replace(['_', ' '], "");
-        let names = ["messagetoolarge", "messagesizetoolarge", "recordtoolarge", "largerthan"];
+        let names = [
+            "messagetoolarge",
+            "messagesizetoolarge",
+            "recordtoolarge",
+            "largerthan",
+            "messagewastoolarge",
+        ];
         if !names.iter().any(|name| plain.contains(name)) {
             return fail(format!("refused, but with: {error}"));
         }
