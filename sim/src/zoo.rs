@@ -67,8 +67,9 @@ const QUORUMS: &[Place] = &[QUORUM];
 const THREE_AND_FIVE: &[Place] = &[cores(3), cores(5), nodes(5)];
 const THREE_NODES: &[Place] = &[nodes(3)];
 const ONE_AND_THREE: &[Place] = &[nodes(1), nodes(3)];
-const TRANSACTIONS: &[Place] = &[transactions(1), transactions(3)];
-const THREE_TRANSACTIONS: &[Place] = &[transactions(3)];
+/// With five nodes, some may be away while all others go on.
+const TRANSACTIONS: &[Place] = &[transactions(1), transactions(3), transactions(5)];
+const THREE_TRANSACTIONS: &[Place] = &[transactions(3), transactions(5)];
 
 const fn mutant(entry: &'static str, slug: &'static str, places: &'static [Place]) -> Mutant {
     Mutant { slug, entry, places, not_yet: "" }
@@ -175,19 +176,19 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("E10", "dedup-across-transactions", TRANSACTIONS),
     mutant("F1", "late-produce-joins-next-txn", TRANSACTIONS),
     mutant("F2", "late-endtxn-ends-next-txn", TRANSACTIONS),
-    mutant("F3", "verified-then-raced", TRANSACTIONS),
-    mutant("F4", "group-check-then-write", TRANSACTIONS),
+    mutant("F3", "verified-then-raced", THREE_TRANSACTIONS),
+    mutant("F4", "group-check-then-write", THREE_TRANSACTIONS),
     mutant("F5", "timeout-abort-keeps-epoch", TRANSACTIONS),
     mutant("F6", "endtxn-accepts-newer-epoch", TRANSACTIONS),
-    mutant("F7", "completion-written-twice", TRANSACTIONS),
-    mutant("F8", "pending-map-aba", TRANSACTIONS),
+    mutant("F7", "completion-written-twice", THREE_TRANSACTIONS),
+    mutant("F8", "pending-map-aba", THREE_TRANSACTIONS),
     mutant("F11", "lso-inclusive", TRANSACTIONS),
     mutant("F12", "partition-add-in-memory", TRANSACTIONS),
     mutant("F16", "retry-commit-lied-to", TRANSACTIONS),
     mutant("F19", "group-txn-state-wrong-after-replay", TRANSACTIONS),
     not_yet("F13", "coordinator-epoch-goes-back", entries::REMEMBERED),
     not_yet("F14", "epoch-exhaustion", entries::LONG),
-    mutant("F17", "expiry-leaves-pending-state", TRANSACTIONS),
+    mutant("F17", "expiry-leaves-pending-state", THREE_TRANSACTIONS),
     mutant("F18", "timestamp-lookup-past-lso", TRANSACTIONS),
     mutant("G1", "partition-epoch-lost", ONE_AND_THREE),
     mutant("G2", "owner-twice-in-one-epoch", NODES),

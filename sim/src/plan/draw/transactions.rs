@@ -103,16 +103,26 @@ fn fall_together(chance: &mut Chance, plan: &mut Plan) {
         return;
     }
     plan.story.push("family: coordinators and leaders fall in the same instant".to_owned());
-    let nodes = u64::from(plan.cluster.nodes);
+    let nodes = plan.cluster.nodes;
     let most = *chance.pick(&[3, 12]);
     let down = *chance.pick(&[1, 300, 3000]);
+    // Hung before they fall: what was asked of them meanwhile fails with them.
+    let hang = *chance.pick(&[0, 50, 1000]);
     for _ in 0..1 + chance.below(most) {
         let at = draw_time(chance, plan);
-        let first = 1 + chance.below(nodes) as u32;
-        let both = nodes > 1 && chance.one_in(2);
-        let second = 1 + first % plan.cluster.nodes;
-        for node in [Some(first), both.then_some(second)].into_iter().flatten() {
-            let down = millis(chance.below(down));
+        let first = chance.below(nodes.into()) as u32;
+        let together = 1 + chance.below(nodes.div_ceil(2).into()) as u32;
+        let hang = millis(if chance.one_in(2) { hang } else { 0 }).min(at);
+        for place in first..first + together {
+            let (node, down) = (1 + place % nodes, millis(chance.below(down)));
+            if !hang.is_zero() {
+                let during = hang + millis(1);
+                plan.faults.push(Fault {
+                    at: at - hang,
+                    node,
+                    kind: Kind::Pause(Pause { during }),
+                });
+            }
             let kind = match chance.below(5) {
                 0 => Kind::PowerLoss(PowerLoss { unsynced: Unsynced::Lost, down }),
                 1 | 2 => Kind::Pause(Pause { during: down }),
@@ -124,7 +134,7 @@ fn fall_together(chance: &mut Chance, plan: &mut Plan) {
         if nodes > 1 && chance.one_in(2) {
             let at = at + millis(chance.below(3000));
             let kind = Kind::ElectPreferred(ElectPreferred {});
-            plan.faults.push(Fault { at, node: first, kind });
+            plan.faults.push(Fault { at, node: 1 + first, kind });
         }
     }
 }

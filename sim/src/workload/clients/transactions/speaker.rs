@@ -15,6 +15,7 @@ use self::requests::{Batch, Who};
 use super::super::super::client::Link;
 use super::super::super::values;
 use super::{AGAIN, Actor, BYTES, LOOK, Next};
+use crate::chance::Between;
 use crate::history::Value;
 use crate::history::transactions::{Outcome, Place, Sent, Topic};
 use crate::plan::transactions::Transactions;
@@ -160,24 +161,17 @@ impl Speaker<'_> {
             left -= count;
             let index = self.actor.chance.below(spec.partitions.into()) as u32;
             let place = Place { topic: Topic::Input, index };
-            let values = self.draw_values(count);
-            for &value in &values {
-                let now = self.actor.scene.now().monotonic;
-                let sent = Sent { place, value, copy_of: None };
-                self.actor.scene.history().send_in_transaction(transaction, now, sent);
-            }
-            let batch = self.batch(place, values);
-            good = if is_hasty && left == 0 {
-                self.send_and_forget(place, &batch).await
-            } else {
-                self.store(transaction, place, &batch).await
-            };
+            let batch = self.draw_batch(transaction, place, count);
+            good = self.store(transaction, place, &batch).await;
             if self.actor.chance.one_in(4) {
                 self.actor.rest().await;
             }
         }
         if forges {
             self.forge().await;
+        }
+        if is_hasty {
+            good &= self.send_and_forget(transaction).await;
         }
         if !healed && self.actor.chance.hit(spec.abandon) {
             reached!("a-speaker-leaves-a-transaction-open");
@@ -199,7 +193,14 @@ impl Speaker<'_> {
         (0..count).map(draw).collect()
     }
 
-    fn batch(&mut self, place: Place, values: Vec<Value>) -> Batch {
+    /// The next batch of the transaction there.
+    fn draw_batch(&mut self, transaction: usize, place: Place, count: u64) -> Batch {
+        let values = self.draw_values(count);
+        for &value in &values {
+            let now = self.actor.scene.now().monotonic;
+            let sent = Sent { place, value, copy_of: None };
+            self.actor.scene.history().send_in_transaction(transaction, now, sent);
+        }
         let sequence = *self.sequences.get(&place).unwrap_or(&0);
         Batch { who: self.who, sequence, values, at: self.actor.scene.now().wall }
     }
@@ -250,15 +251,28 @@ impl Speaker<'_> {
         false
     }
 
-    /// Nobody waits for what becomes of it.
-    async fn send_and_forget(&mut self, place: Place, batch: &Batch) -> bool {
-        if !self.join(place).await {
-            return false;
+    /// A batch to each partition at once. Nobody waits for what becomes of them.
+    async fn send_and_forget(&mut self, transaction: usize) -> bool {
+        let places = 0..self.actor.spec.partitions;
+        let places: Vec<Place> = places.map(|index| Place { topic: Topic::Input, index }).collect();
+        let mut ready = Vec::new();
+        for place in places {
+            if !self.join(place).await {
+                return false;
+            }
+            let Some(leader) = self.leader(place).await else { return false };
+            ready.push((place, leader));
         }
-        let Some(leader) = self.leader(place).await else { return false };
-        reached!("an-end-overtakes-a-batch");
-        let request = self.produce_request(place, batch);
-        self.echo(&leader, self.produce_version(), request, Duration::ZERO);
+        reached!("an-end-overtakes-batches");
+        for (place, leader) in ready {
+            let batch = self.draw_batch(transaction, place, 1);
+            let request = self.produce_request(place, &batch);
+            self.echo(&leader, self.produce_version(), request, Duration::ZERO);
+        }
+        // About as long as they take to their leaders, and these to ask the coordinator.
+        let way = self.actor.scene.plan.link.latency.high * 5;
+        let soon = self.actor.chance.duration(Between { low: Duration::ZERO, high: way });
+        self.actor.pause(soon).await;
         true
     }
 
