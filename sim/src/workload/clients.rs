@@ -139,7 +139,10 @@ impl Scene {
     /// A life in which much has happened goes on at a walk: what a hundred thousand operations
     /// would show is shown sooner by the next seed.
     fn leisure(&self) -> Duration {
-        let is_long = self.history().operations.len() >= HURRY_MAX;
+        let history = self.history();
+        let transactions = &history.transactions;
+        let many = history.operations.len() + transactions.transactions.len();
+        let is_long = many + transactions.views.len() >= HURRY_MAX;
         if is_long { LEISURE } else { Duration::ZERO }
     }
 

@@ -157,6 +157,7 @@ impl Actor {
         let pause = if self.scene.stage.is_healed() { pause.min(AGAIN) } else { pause };
         // Many transactions follow at once, and not more than readers can take in.
         let pause = if self.values > VALUES_AT_ONCE { pause.max(AGAIN) } else { pause };
+        let pause = pause.max(self.scene.leisure());
         self.pause(pause).await;
     }
 

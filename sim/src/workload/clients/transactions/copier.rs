@@ -55,6 +55,7 @@ pub(super) async fn live(actor: &mut Actor, writer: u32) {
         if actor.is_over() || actor.scene.stage.is_healed() != patient {
             break;
         }
+        actor.pause(actor.scene.leisure()).await;
         match consumer.poll(POLL).await {
             Ok(Polled::Batches(read)) => {
                 let member = (consumer.member_id(), consumer.generation().unwrap_or(NOWHERE));

@@ -47,6 +47,7 @@ pub(super) async fn live(actor: &mut Actor) {
         if actor.chance.one_in(16) {
             look_up(actor, &asks).await;
         }
+        actor.pause(actor.scene.leisure()).await;
         match consumer.poll(POLL).await {
             Ok(None) => {}
             Ok(Some(read)) => {
