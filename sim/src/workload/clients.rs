@@ -158,6 +158,9 @@ impl Scene {
             _ if !self.stage.is_healed() => Duration::ZERO,
             Acks::None | Acks::Leader if is_cluster || waits => PACE,
             Acks::All if is_cluster => LEISURE,
+            // A handful of segments a round that wait for syncs of 20 ms are a second for each step
+            // of a transaction that may last no longer.
+            Acks::All if waits => PACE,
             _ => Duration::ZERO,
         }
     }
