@@ -106,16 +106,6 @@ impl MetadataCache {
         Some((broker.address.clone(), topic.id))
     }
 
-    /// Whether a partition of a known topic has no leader that is known.
-    pub(crate) fn leaderless(&self, topic: &str) -> bool {
-        let state = self.lock();
-        let known = state.known.topics.get(topic);
-        known.is_some_and(|topic| {
-            let mut leaders = topic.partitions.iter().map(|partition| partition.leader);
-            leaders.any(|leader| leader.is_none_or(|id| !state.known.brokers.contains_key(&id)))
-        })
-    }
-
     pub(crate) fn name_of(&self, id: TopicId) -> Option<Arc<str>> {
         let state = self.lock();
         let topic = state.known.topics.values().find(|topic| topic.id == id)?;

@@ -372,9 +372,9 @@ async fn run(shared: Arc<Inner>) {
         if drained.identify {
             jobs.push(Box::pin(identify(shared.client.clone())));
         }
-        if !asking && let Some(topic) = drained.without_leader {
+        if !asking && let Some((topic, partition)) = drained.without_leader {
             asking = true;
-            jobs.push(Box::pin(ask(shared.client.clone(), topic)));
+            jobs.push(Box::pin(ask(shared.client.clone(), topic, partition)));
         }
         if drained.freed > 0 {
             shared.room.add_permits(drained.freed);
@@ -425,12 +425,13 @@ fn settle(shared: &Inner, sent: Sent, now: Instant) {
     }
 }
 
-/// A look at the metadata, with a pause after a failure so that the task does not spin.
-async fn ask(client: Client, topic: Arc<str>) -> Done {
+/// A look at the metadata, with a pause where that did not help so that the task does not spin: what
+/// is known may have no leader of the partition, or, from a node that is behind, not even it.
+async fn ask(client: Client, topic: Arc<str>, partition: i32) -> Done {
     if let Err(error) = client.topic_once(&topic, false).await {
         tracing::debug!(%topic, %error, "no leader is known");
         client.clock().sleep(client.config().retry_backoff).await;
-    } else if client.inner.metadata.leaderless(&topic) {
+    } else if client.inner.metadata.leader(&topic, partition).is_none() {
         client.inner.metadata.expire();
         client.clock().sleep(client.config().retry_backoff).await;
     }

@@ -94,8 +94,8 @@ enum Identity {
 pub(super) struct Drained {
     pub requests: Vec<(String, Vec<Part>)>,
     pub identify: bool,
-    /// A topic whose leader must be asked for.
-    pub without_leader: Option<Arc<str>>,
+    /// A partition whose leader must be asked for.
+    pub without_leader: Option<(Arc<str>, i32)>,
     /// Bytes of room that have become free.
     pub freed: usize,
     /// When to look again if nothing happens.
@@ -282,7 +282,7 @@ impl Queues {
                     continue;
                 };
                 let Some((address, topic_id)) = leader(topic, partition) else {
-                    drained.without_leader.get_or_insert_with(|| Arc::clone(topic));
+                    drained.without_leader.get_or_insert_with(|| (Arc::clone(topic), partition));
                     continue;
                 };
                 let request = requests.get(&address);
