@@ -1,5 +1,7 @@
 //! Which partitions of a transaction still lack their marker, and when it is sent (again). Each
-//! marker has a name of its own, so that no late answer counts for another one. KAFKA-16352.
+//! marker has a name of its own, so that no late answer counts for another one. KAFKA-16352. One of
+//! which nothing was heard keeps its name: where its answer takes longer than `marker_patience`, a
+//! new name would have every answer come too late, and the transaction would never end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -71,8 +73,7 @@ impl Markers {
         let mut due = Vec::new();
         for (partition, sent) in &mut self.left {
             if sent.is_none() || lost {
-                let id = name();
-                *sent = Some(id);
+                let id = *sent.get_or_insert_with(&mut name);
                 due.push((partition.clone(), id));
             }
         }
