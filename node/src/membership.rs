@@ -13,6 +13,7 @@ use quorate_core::controller::interface::{
 use quorate_core::id::{NodeEpoch, NodeId, RequestId};
 use quorate_core::metadata::Wish;
 use quorate_core::quorum;
+use quorate_core::reached;
 use quorate_core::shard::interface::Input as ShardInput;
 use quorate_core::time::Instant;
 use quorate_net::clock::Clock;
@@ -103,13 +104,21 @@ impl Membership {
     /// Registers, waits until this node has applied that, and tells its machines.
     pub(crate) async fn join(&self) -> Result<(), NoMember> {
         // The node that had the id before may be gone, and counts as there for a session.
-        let patience = self.session_timeout.map_or(Duration::ZERO, |timeout| timeout * 2);
-        let give_up = self.clock.now().monotonic + patience;
+        let session = self.session_timeout.unwrap_or_default();
+        let patience = session * 2;
+        let mut give_up = self.clock.now().monotonic + patience;
         let epoch = loop {
+            let asked = self.clock.now().monotonic;
             match self.register().await? {
                 Ok(epoch) => break epoch,
                 Err(problem) if problem.kind == ProblemKind::DuplicateNode => {
-                    if self.clock.now().monotonic >= give_up {
+                    let now = self.clock.now().monotonic;
+                    if now.saturating_since(asked) > session / 2 {
+                        // A controller that was elected meanwhile counts the session anew.
+                        reached!("refused-by-a-new-controller");
+                        give_up = now + patience;
+                    }
+                    if now >= give_up {
                         return Err(NoMember::Refused(problem));
                     }
                     tracing::warn!(problem.message, "the registration is tried again");
