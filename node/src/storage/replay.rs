@@ -427,9 +427,10 @@ impl<'a> Replay<'a> {
                 state.drop_below_start()
             }
         };
-        if lost && gone.iter().any(|segment| segment.bytes > 0) {
+        if lost {
             reached!("log-lost-below-deletion");
-            // What the lost log said of producers stands nowhere else once its segments go.
+            // What the lost log said of producers stands nowhere else once its segments go, nor once
+            // an earlier deletion's empty one does.
             self.segments.begin_at(writing, offset, recovered.to_snapshot());
         }
         self.segments.leave(&writing.log, gone);
