@@ -30,6 +30,8 @@ impl Groups {
                 return Err(Refusal::Loading);
             }
             if beat.epoch != 0 && !self.groups.contains_key(&name) {
+                // What is wrong in itself is so in every group.
+                heartbeat::check(&beat)?;
                 return Err(Refusal::UnknownMember);
             }
             self.ensure_group(now, &name)

@@ -16,8 +16,8 @@ use crate::time::Timestamp;
 
 impl Group {
     pub(super) fn on_commit(&mut self, commit: CommitOffsets, desk: &mut Desk<'_>) {
-        let checked = self.check_commit(&commit.member, desk);
-        if let Err(refusal) = checked.and_then(|()| self.check_version(&commit)) {
+        let checked = self.check_version(&commit);
+        if let Err(refusal) = checked.and_then(|()| self.check_commit(&commit.member, desk)) {
             return desk.refuse(commit.request, refusal);
         }
         let (entries, outcome) = self.offset_entries(commit.offsets, desk);
