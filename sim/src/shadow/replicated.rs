@@ -282,9 +282,12 @@ impl Replicated {
         let view = replica.view();
         let Some(held) = self.copies.get_mut(&(partition, node)) else { return };
         let before = std::mem::replace(&mut held.high_watermark, view.high_watermark);
+        // Not `view.is_leader`: a leader that is closing takes nothing new, but what it took before
+        // is committed once its followers have it. It leads until the controller names another.
+        let is_leader = replica.assignment().leader == Some(node);
         // Nodes are seen between rounds of many inputs: the last copy may have come in the one in
         // which another leader was named.
-        let led = std::mem::replace(&mut held.led, view.is_leader);
+        let led = std::mem::replace(&mut held.led, is_leader);
         if view.high_watermark <= before {
             return;
         }
@@ -292,7 +295,7 @@ impl Replicated {
         let is_judged = self.doubted.is_empty() && !self.unclean.contains(&partition);
         let committed = self.committed.entry(partition).or_default();
         let known = committed.through;
-        let leads = led || view.is_leader || replica.assignment().replicas.len() <= 1;
+        let leads = led || is_leader || replica.assignment().replicas.len() <= 1;
         if leads {
             committed.through = known.max(view.high_watermark);
             committed.start = committed.start.max(view.log_start);
