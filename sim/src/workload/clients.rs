@@ -199,7 +199,9 @@ pub async fn write(scene: Scene, client: u32, proven: oneshot::Sender<()>) {
     while !scene.stage.is_over() {
         if scene.stage.is_healed() && proven.is_some() {
             let before = at_healing.get_or_insert_with(|| writer.acknowledged.clone());
-            if is_proven(&scene, writer.acks(), &writer.acknowledged, before, client) {
+            // At the pace of repair, chance alone may pass a partition over until the run ends.
+            writer.wanted = unproven(&scene, writer.acks(), &writer.acknowledged, before, client);
+            if writer.wanted.is_none() {
                 let _ = proven.take().map(|proven| proven.send(()));
             }
         }
@@ -227,17 +229,17 @@ pub async fn write(scene: Scene, client: u32, proven: oneshot::Sender<()>) {
     scene.stage.done(client);
 }
 
-/// Whether the writer has shown that its partitions work.
-fn is_proven(
+/// A partition that the writer has not shown to work yet.
+fn unproven(
     scene: &Scene,
     acks: Acks,
     acknowledged: &BTreeMap<Partition, u64>,
     before: &BTreeMap<Partition, u64>,
     client: u32,
-) -> bool {
+) -> Option<Partition> {
     if acks == Acks::None {
         scene.stage.done(client);
-        return true;
+        return None;
     }
     let count = |counts: &BTreeMap<Partition, u64>, partition: &Partition| {
         counts.get(partition).copied().unwrap_or(0)
@@ -246,13 +248,10 @@ fn is_proven(
         .partitions()
         .into_iter()
         .find(|partition| count(acknowledged, partition) <= count(before, partition));
-    match missing {
-        None => true,
-        Some(partition) => {
-            scene.stage.note(client, format!("got nothing acknowledged on {partition}"));
-            false
-        }
+    if let Some(partition) = missing {
+        scene.stage.note(client, format!("got nothing acknowledged on {partition}"));
     }
+    missing
 }
 
 async fn round(scene: &Scene, link: &mut Option<Link>, writer: &mut Writer, version: i16) {

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 
 use super::super::values;
 use super::reading::complain_of_rot;
-use super::{PATIENCE, Scene, is_proven, topic_name};
+use super::{PATIENCE, Scene, topic_name, unproven};
 use crate::chance::Chance;
 use crate::history::{Call, Complaint, End, OperationId, Partition, Seen};
 use crate::plan::{Acks, Codecs};
@@ -48,7 +48,8 @@ pub async fn write(scene: Scene, client: u32, proven: oneshot::Sender<()>) {
             if stage.is_healed() && proven.is_some() {
                 let before = at_healing.get_or_insert_with(|| writer.acknowledged.clone());
                 let acks = writer.scene.plan.workload.acks;
-                if is_proven(&writer.scene, acks, &writer.acknowledged, before, client) {
+                writer.wanted = unproven(&writer.scene, acks, &writer.acknowledged, before, client);
+                if writer.wanted.is_none() {
                     let _ = proven.take().map(|proven| proven.send(()));
                 }
             }
@@ -77,6 +78,8 @@ struct LibraryWriter {
     chance: Chance,
     values: u64,
     partitions: Vec<Partition>,
+    /// The next round begins with this one.
+    wanted: Option<Partition>,
     acknowledged: BTreeMap<Partition, u64>,
     /// Everything below was acknowledged to be there.
     known_end: BTreeMap<Partition, i64>,
@@ -93,6 +96,7 @@ impl LibraryWriter {
             chance: Chance::new(scene.plan.seed, &format!("library writer {client}")),
             values: 0,
             partitions: scene.partitions(),
+            wanted: None,
             acknowledged: BTreeMap::new(),
             known_end: BTreeMap::new(),
             overdue_after: Duration::ZERO,
@@ -151,7 +155,8 @@ impl LibraryWriter {
         let mut sent = Vec::new();
         self.partitions = self.scene.partitions();
         for _ in 0..1 + self.chance.below(most) {
-            let partition = *self.chance.pick(&self.partitions);
+            let wanted = self.wanted.take();
+            let partition = wanted.unwrap_or_else(|| *self.chance.pick(&self.partitions));
             self.values += 1;
             let bytes = self.chance.between(self.scene.plan.workload.value_bytes);
             let value =
@@ -276,6 +281,8 @@ const fn is_answer(code: Code) -> bool {
     matches!(
         code,
         Code::UnknownTopicOrPartition
+            // Where the topic is not known yet.
+            | Code::UnknownTopicId
             | Code::MessageTooLarge
             | Code::RecordListTooLarge
             | Code::NotEnoughReplicas
