@@ -222,7 +222,8 @@ def run_rust_rdkafka(bootstrap, column):
                                     LD_LIBRARY_PATH=str(FOREIGN / "librdkafka/src/src")))
         text = log.read_text(errors="replace")
         words = {"ok": "passed", "FAILED": "failed"}
-        found = re.findall(r"^test (\S+) \.\.\. (?:.*?)(ok|FAILED|ignored)", text, re.M | re.S)
+        verdict = r"^test (\S+) \.\.\. (?:.*?)\b(ok|FAILED|ignored)(?:, [^\n]*)?$"
+        found = re.findall(verdict, text, re.M | re.S)
         for name, word in found:
             why = ""
             if word == "FAILED":

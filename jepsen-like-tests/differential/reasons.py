@@ -36,7 +36,11 @@ REASONS = [
         "a topic that is made by asking is " "there when the answer is; Kafka answers first",
     ),
     (r"JoinGroup", r"memberId", "the client's own id is told back to it with the refusal"),
-    (r"OffsetCommit|Heartbeat", r"errorCode", FORGOTTEN),
+    (
+        r"(of an unknown group|in an unknown group|an epoch that was never given) \(",
+        r"errorCode",
+        FORGOTTEN,
+    ),
     (
         r"ConsumerGroupHeartbeat",
         r"heartbeatIntervalMs",
@@ -100,5 +104,5 @@ REASONS = [
         r"",
         "offsets of a group without a name are not kept in " "transactions",
     ),
-    (r"internal: ", r"", "internal topics are not deleted"),
+    (r"internal: .*DeleteTopics", r"", "internal topics are not deleted"),
 ]

@@ -5,7 +5,8 @@ set -euo pipefail
 . "$(dirname "$0")/foreign.sh"
 
 install_kafka() {
-  package java default-jdk-headless && package javac default-jdk-headless && package mvn maven
+  package java default-jdk-headless && package javac default-jdk-headless &&
+    package mvn maven || return 1
   rm -rf "$foreign/kafka" && mkdir -p "$foreign/kafka" && cd "$foreign/kafka"
   cat >pom.xml <<POM
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -19,7 +20,7 @@ install_kafka() {
   </dependencies>
 </project>
 POM
-  mvn -q -B dependency:copy-dependencies -DoutputDirectory=libs
+  mvn -q -B dependency:copy-dependencies -DoutputDirectory=libs || return 1
   # Foreign suites start Java programs by the script of Kafka's distribution, which Maven has not.
   mkdir -p bin && cat >bin/kafka-run-class.sh <<'RUN'
 #!/bin/bash
