@@ -425,8 +425,8 @@ fn settle(shared: &Inner, sent: Sent, now: Instant) {
     }
 }
 
-/// A look at the metadata, with a pause where that did not help so that the task does not spin: what
-/// is known may have no leader of the partition, or, from a node that is behind, not even it.
+/// A look at the metadata, with a pause where that did not help so that the task does not spin:
+/// what is known may have no leader of the partition, or, from a node that is behind, not even it.
 async fn ask(client: Client, topic: Arc<str>, partition: i32) -> Done {
     if let Err(error) = client.topic_once(&topic, false).await {
         tracing::debug!(%topic, %error, "no leader is known");

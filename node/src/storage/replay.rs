@@ -429,8 +429,8 @@ impl<'a> Replay<'a> {
         };
         if lost {
             reached!("log-lost-below-deletion");
-            // What the lost log said of producers stands nowhere else once its segments go, nor once
-            // an earlier deletion's empty one does.
+            // What the lost log said of producers stands nowhere else once its segments go, nor
+            // once an earlier deletion's empty one does.
             self.segments.begin_at(writing, offset, recovered.to_snapshot());
         }
         self.segments.leave(&writing.log, gone);
