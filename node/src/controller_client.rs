@@ -28,8 +28,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A request that may not be repeated is given at least so long.
 const ATTEMPT_MIN: Duration = Duration::from_secs(5);
-/// One that may be is asked again after so long.
-const ATTEMPT_MAX: Duration = Duration::from_secs(1);
+/// One that may be is asked again of another node after so long, and after twice as long each time:
+/// where the disks are slow, each answer may come later than that, and none would ever be heard.
+const ATTEMPT_FIRST: Duration = Duration::from_secs(1);
 
 /// Asks the controller. Clones are the same.
 #[derive(Clone)]
@@ -79,8 +80,10 @@ impl ControllerClient {
     ) -> Result<Outcome, Stopped> {
         let is_repeatable = input(RequestId(0)).is_repeatable();
         let mut wait = AGAIN_MIN;
+        let mut attempt = ATTEMPT_FIRST;
         loop {
-            let refused = match self.ask_once(until, is_repeatable, &input).await? {
+            let repeatable_after = is_repeatable.then_some(attempt);
+            let refused = match self.ask_once(until, repeatable_after, &input).await? {
                 Asked::Answered(Outcome::Refused(problem)) => match problem.kind {
                     ProblemKind::Loading => Outcome::Refused(problem),
                     ProblemKind::NotAvailable if is_repeatable => Outcome::Refused(problem),
@@ -88,7 +91,10 @@ impl ControllerClient {
                 },
                 Asked::Answered(outcome) => return Ok(outcome),
                 Asked::Nobody => not_available("no node leads the cluster at the moment"),
-                Asked::Unknown if is_repeatable => not_available("the controller did not answer"),
+                Asked::Unknown if is_repeatable => {
+                    attempt *= 2;
+                    not_available("the controller did not answer")
+                }
                 Asked::Unknown => {
                     return Ok(not_available(
                         "the controller did not answer in time: what was asked may be done, or not",
@@ -173,30 +179,40 @@ impl ControllerClient {
         if self.here.is_stopped() { Err(Stopped) } else { Ok(()) }
     }
 
+    /// A request that may be repeated is to be repeated after `repeatable_after`.
     async fn ask_once(
         &self,
         until: Instant,
-        is_repeatable: bool,
+        repeatable_after: Option<Duration>,
         input: &impl Fn(RequestId) -> Input,
     ) -> Result<Asked, Stopped> {
         let now = self.clock.now().monotonic;
-        let ends = if is_repeatable {
-            until.min(now + ATTEMPT_MAX).max(now + AGAIN_MAX)
-        } else {
-            until.max(now + ATTEMPT_MIN)
-        };
         match self.quorum.state().leader(self.node) {
             None => Ok(Asked::Nobody),
             Some(leader) if leader == self.node => {
+                // Nothing is lost on the way, and who resigns refuses what it has not answered:
+                // asked again, it would only begin anew at the end of the disk's queue.
+                let least = repeatable_after.map_or(ATTEMPT_MIN, |_| AGAIN_MAX);
+                let ends = until.max(now + least);
                 match select(Box::pin(self.ask_here(input)), self.clock.sleep_until(ends)).await {
                     Either::Left((outcome, _)) => Ok(Asked::Answered(outcome?)),
                     Either::Right(_) => Ok(Asked::Unknown),
                 }
             }
             Some(leader) => {
+                let ends = match repeatable_after {
+                    Some(after) => until.min(now + after).max(now + AGAIN_MAX),
+                    None => until.max(now + ATTEMPT_MIN),
+                };
+                // Whoever leads by now is asked instead, if that does no harm.
+                let moved = self.quorum.until(|state| {
+                    let other = state.leader(self.node).is_some_and(|other| other != leader);
+                    (repeatable_after.is_some() && other).then_some(())
+                });
+                let ended = select(Box::pin(moved), self.clock.sleep_until(ends));
                 let input = input(RequestId(0));
                 let asked = Box::pin(self.peers.ask(leader, &input));
-                Ok(match select(asked, self.clock.sleep_until(ends)).await {
+                Ok(match select(asked, ended).await {
                     Either::Left((answer, _)) => heard(leader, &input, answer),
                     Either::Right(_) => Asked::Unknown,
                 })
