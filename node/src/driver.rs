@@ -299,6 +299,14 @@ impl Driver {
         replay.start();
     }
 
+    /// Before the other shards can hear of it: this round may wait for storage, and they act
+    /// meanwhile.
+    fn show_decided(&self) {
+        if let (Some(witness), Some(seat)) = (&self.around.witness, self.shard.seat()) {
+            witness.decided(seat);
+        }
+    }
+
     /// Does what the round's steps asked for, in their order.
     async fn perform(&mut self) {
         let mut effects = std::mem::take(&mut self.effects);
@@ -321,8 +329,14 @@ impl Driver {
                         log.publish(view);
                     }
                 }
-                Effect::Committed(records) => self.around.news.tell(records),
-                Effect::Restored(records) => self.around.news.restore(records),
+                Effect::Committed(records) => {
+                    self.show_decided();
+                    self.around.news.tell(records);
+                }
+                Effect::Restored(records) => {
+                    self.show_decided();
+                    self.around.news.restore(records);
+                }
                 Effect::QuorumRole { role, cluster } => self.around.quorum.tell(role, cluster),
                 Effect::Replay { partition } => self.replay(partition),
                 Effect::Halt { partition, reason } => {

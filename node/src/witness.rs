@@ -7,6 +7,7 @@ use quorate_core::id::{PartitionId, WriteId};
 use quorate_core::partition::Recovered;
 use quorate_core::partition::interface::{Flush, LogOp};
 use quorate_core::shard::Shard;
+use quorate_core::shard::seat::Seat;
 
 /// Told in the order in which things happen to a log. Must not wait.
 pub trait Witness: Send + Sync {
@@ -25,6 +26,9 @@ pub trait Witness: Send + Sync {
 
     /// The log is deleted with its topic, or went elsewhere; it may never have been served here.
     fn dropped(&self, partition: PartitionId);
+
+    /// The seat's image is a newer one, and the node is about to be told.
+    fn decided(&self, seat: &Seat);
 
     /// A round of steps of this shard is over, and what they asked for is under way.
     fn stepped(&self, shard: &Shard);

@@ -13,6 +13,7 @@ use quorate_core::id::{NodeId, PartitionId, TopicId, WriteId};
 use quorate_core::partition::Recovered;
 use quorate_core::partition::interface::LogOp;
 use quorate_core::shard::Shard;
+use quorate_core::shard::seat::Seat;
 
 use self::decided::Decided;
 use self::replicated::Replicated;
@@ -98,6 +99,15 @@ impl Shadow {
     /// The log is gone with its topic.
     pub fn dropped(&self, node: NodeId, partition: PartitionId) {
         self.state().replicated.dropped(node, partition);
+    }
+
+    /// A node has applied what the controller decided, and its shards are about to hear of it. It
+    /// is not left to `stepped`: while the round waits for room in the queue of writes, a leader on
+    /// another shard may have taken a smaller in-sync set, and committed by it (seed 1286 of three
+    /// nodes).
+    pub fn decided(&self, seat: &Seat) {
+        let State { replicated, blamed, .. } = &mut *self.state();
+        replicated.assigned(seat.image(), blamed);
     }
 
     /// A round of the node's steps is over.

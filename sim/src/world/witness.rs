@@ -15,6 +15,7 @@ use quorate_core::partition::interface::{Flush, LogOp};
 use quorate_core::partition::{Recovered, SegmentInfo};
 use quorate_core::segment::frame::FrameHeader;
 use quorate_core::shard::Shard;
+use quorate_core::shard::seat::Seat;
 use quorate_node::witness::Witness;
 
 use crate::check::Violation;
@@ -285,6 +286,10 @@ impl Witness for Onlooker {
         lived.wanted.retain(|(wanted, _)| *wanted > write);
         lived.state = recovered.clone();
         lived.unsure = false;
+    }
+
+    fn decided(&self, seat: &Seat) {
+        self.tell(|shadow, _| shadow.decided(seat));
     }
 
     fn stepped(&self, shard: &Shard) {
