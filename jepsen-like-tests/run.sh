@@ -2,7 +2,7 @@
 # Other people's clients, tests and load against our released binary; installs what it needs.
 #
 #   run.sh [clients|kill9|rounds|cuts|failover|many|robustness|alerts|conformance|differential|
-#           streams|copier|bench|transactions|all|install] [options]
+#           streams|copier|bench|transactions|rebalance|all|install] [options]
 #
 # Options go to the part that is named: --broker kafka runs the same against Apache Kafka, the
 # oracle; --bootstrap HOST:PORT uses a broker that runs already (clients, conformance);
@@ -158,11 +158,19 @@ transactions() {
   "$foreign/python/bin/python" "$here/bench/transactions.py" "$@"
 }
 
+# What rebalances cost, with us and with Kafka.
+rebalance() {
+  install kafka rebalance
+  python3 "$here/bench/rebalance.py" "$@"
+}
+
 build
 case "$part" in
-install) install kafka kcat python node go rskafka librdkafka kgo rust-rdkafka streams wire ;;
+install)
+  install kafka kcat python node go rskafka librdkafka kgo rust-rdkafka streams wire rebalance
+  ;;
 clients | kill9 | rounds | cuts | failover | many | robustness | alerts | conformance | \
-  differential | streams | copier | bench | transactions) "$part" "$@" ;;
+  differential | streams | copier | bench | transactions | rebalance) "$part" "$@" ;;
 all)
   clients
   kill9 --rounds 100
