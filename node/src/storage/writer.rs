@@ -56,6 +56,8 @@ struct InFlight {
     after: Vec<After>,
     /// It syncs segments too.
     is_direct: bool,
+    /// It brings what compaction left: see `Writer::is_replacing`.
+    is_replacing: bool,
     work: Work<(Journal, io::Result<()>)>,
 }
 
@@ -390,7 +392,7 @@ impl Writer {
         if !journal.has_room(bytes) {
             reached!("journal-full");
             self.segments.wanted = true;
-            self.start_checkpoint_if_due();
+            self.start_checkpoint_for_room();
             return;
         }
         let Some(mut journal) = self.journal.take() else { return };
@@ -408,6 +410,7 @@ impl Writer {
             self.completions.written(&completed(&std::mem::take(&mut members)));
         }
         let disk = Arc::clone(&self.shared.disk);
+        let is_replacing = !cleaned.is_empty();
         let work = Box::pin(async move {
             let result = async {
                 sync_all(&*disk, &files, &directories).await?;
@@ -417,7 +420,7 @@ impl Writer {
             let result = result.await;
             (journal, result)
         });
-        self.in_flight = Some(InFlight { members, after, is_direct, work });
+        self.in_flight = Some(InFlight { members, after, is_direct, is_replacing, work });
     }
 
     async fn on_synced(&mut self, journal: Journal, result: io::Result<()>) {

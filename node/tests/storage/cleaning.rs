@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::maybe_done;
 use quorate_core::batch::{Batch, BatchBuilder, Codec, Records};
 use quorate_core::compaction::Rules;
 use quorate_core::id::{LeaderEpoch, Offset, PartitionId, ProducerEpoch, ProducerId, WriteId};
@@ -15,10 +16,11 @@ use quorate_core::time::Timestamp;
 use quorate_node::disk::Disk;
 use quorate_node::disk::memory::{Fault, MemoryDisk};
 use quorate_node::storage::clean::{CleanError, Pace, Pause, Tools};
-use quorate_node::storage::{LogError, Unpack, Unpacked};
+use quorate_node::storage::{LogError, StorageConfig, Unpack, Unpacked};
 
 use crate::lives::Draws;
 use crate::support::{Engine, config, partition};
+use crate::watched::{Watched, hold};
 
 struct Whole;
 
@@ -69,6 +71,16 @@ async fn append(engine: &mut Engine, log: PartitionId, key: u64, tag: u64, bytes
 
 /// A pass over all closed segments, as the log's machine would ask for it.
 async fn make(engine: &Engine, log: PartitionId, memory: usize) -> Result<Cleaned, CleanError> {
+    make_within(engine, log, memory, 2_000).await
+}
+
+/// ... into segments of so many bytes.
+async fn make_within(
+    engine: &Engine,
+    log: PartitionId,
+    memory: usize,
+    segment_bytes_max: u64,
+) -> Result<Cleaned, CleanError> {
     let live = engine.log(log);
     let until = live.state.segments.last().map_or(Offset::ZERO, |active| active.base);
     let batches = live.state.producers.iter().flat_map(|(_, producer)| &producer.batches);
@@ -81,7 +93,7 @@ async fn make(engine: &Engine, log: PartitionId, memory: usize) -> Result<Cleane
         aborted: Vec::new(),
     };
     let dirty = live.state.cleaned.to;
-    let clean = Clean { pass: 1, dirty, until, segment_bytes_max: 2_000, rules };
+    let clean = Clean { pass: 1, dirty, until, segment_bytes_max, rules };
     for _ in 0..2 {
         engine.storage.checkpoint().await.map_err(|_| CleanError::Changed)?;
     }
@@ -212,6 +224,84 @@ async fn what_is_not_wanted_leaves_nothing_behind() {
     assert!(left.iter().all(|name| !name.to_string_lossy().contains("-2.")), "{left:?}");
     assert_eq!(before, 1);
     drop(engine);
+}
+
+/// A disk hangs while a pass of compaction is on its way into its log, with so much `before` it in
+/// the journal, and loses its power: `while_it_hangs`, or later.
+async fn hang(limits: StorageConfig, before: usize, while_it_hangs: bool) {
+    let (log, other) = (partition(1), partition(2));
+    let disk = MemoryDisk::tracked(64 << 20);
+    let watched = Watched::new(disk.clone());
+    let mut engine = Engine::open(watched.clone(), limits).await.expect("it opens");
+    engine.open_log(log).await.expect("new");
+    engine.open_log(other).await.expect("new");
+    for tag in 0..30 {
+        if tag % 4 == 0 && tag > 0 {
+            engine.roll(log).await;
+        }
+        // Something stays in each segment, so that each stays where it is, and only gets shorter.
+        append(&mut engine, log, if tag % 4 == 0 { tag } else { 1 }, tag, 40).await;
+    }
+    assert!(engine.settle(log).await);
+    let whole = records(&engine, log).await;
+    let cleaned = make_within(&engine, log, 1 << 16, 1).await.expect("a pass");
+    for tag in 0..before {
+        engine.append(other, tag as u64, 1, 100).await;
+        assert!(engine.settle(other).await);
+    }
+    let (journal, left) = (hold(&watched.seen.journal_syncs), hold(&watched.seen.cleaned_syncs));
+    engine.append(other, 1_000, 1, 100).await;
+    replace(&mut engine, log, cleaned).await;
+    engine.append(other, 1_001, 1, 12_000).await;
+    // The log's state knows of the pass.
+    engine.checkpoint_log(log).await;
+    watched.seen.journal_syncs.add_permits(journal);
+    let mut checkpoint = std::pin::pin!(maybe_done(engine.storage.checkpoint()));
+    for _ in 0..1_000 {
+        let _ = futures_util::poll!(&mut checkpoint);
+        tokio::task::yield_now().await;
+    }
+    if while_it_hangs {
+        let after = open(&disk.after_power_loss(|| false), log).await;
+        assert_eq!(records(&after, log).await, whole, "{before} before it: nothing of it counts");
+        return;
+    }
+    watched.seen.cleaned_syncs.add_permits(left);
+    assert!(engine.settle(log).await && engine.settle(other).await);
+    checkpoint.as_mut().await;
+    checkpoint.take_output().expect("done").expect("a checkpoint");
+    let live = records(&engine, log).await;
+    assert!(live.len() < whole.len());
+    let after = open(&disk.after_power_loss(|| false), log).await;
+    assert_eq!(records(&after, log).await, live, "{before} before it: all of it counts");
+    assert_eq!(after.log(log).state, engine.log(log).state);
+}
+
+/// The states that a log tells know of a pass before its `cleaned` file is on the disk. With one
+/// of them there and the old file beside it, a start took the lengths of files that do not count
+/// for those of files that do, and read nothing behind the shorter length (seed 2627 of three
+/// nodes).
+#[tokio::test]
+async fn no_state_on_the_disk_is_ahead_of_what_compaction_left_there() {
+    for while_it_hangs in [true, false] {
+        hang(config("/data"), 0, while_it_hangs).await;
+    }
+}
+
+/// ... and where the journal has no room for the group that brings it, a checkpoint must come
+/// first.
+#[tokio::test]
+async fn what_compaction_left_may_find_the_journal_full() {
+    quorate_core::mark::take();
+    for before in 30..50 {
+        for while_it_hangs in [true, false] {
+            let limits = StorageConfig { checkpoint_bytes: 1 << 30, ..config("/data") };
+            hang(limits, before, while_it_hangs).await;
+        }
+    }
+    let marks = quorate_core::mark::take();
+    let mark = "cleaned-written-by-a-checkpoint";
+    assert!(marks.get(mark).is_some_and(|&count| count > 0), "{marks:?}");
 }
 
 /// What a log must hold, and may.

@@ -18,9 +18,10 @@ pub(crate) struct Seen {
     pub(crate) handles_max: AtomicUsize,
     /// One permit for each file that may be removed.
     pub(crate) removals: Semaphore,
-    /// One permit for each sync of a segment, and of a file of the journal.
+    /// One permit for each sync of a segment, of a file of the journal, of what compaction left.
     pub(crate) segment_syncs: Semaphore,
     pub(crate) journal_syncs: Semaphore,
+    pub(crate) cleaned_syncs: Semaphore,
     pub(crate) segment_syncs_fail: AtomicBool,
     /// Snapshots that were opened to be written under their own name.
     pub(crate) written_in_place: AtomicUsize,
@@ -33,6 +34,7 @@ impl Seen {
         let gate = match kind {
             Kind::Segment => &self.segment_syncs,
             Kind::Journal => &self.journal_syncs,
+            Kind::Cleaned => &self.cleaned_syncs,
             Kind::Other => return Ok(()),
         };
         gate.acquire().await.map_err(io::Error::other)?.forget();
@@ -52,6 +54,7 @@ pub(crate) fn hold(gate: &Semaphore) -> usize {
 enum Kind {
     Segment,
     Journal,
+    Cleaned,
     Other,
 }
 
@@ -69,6 +72,7 @@ impl Watched {
             removals: Semaphore::new(Semaphore::MAX_PERMITS),
             segment_syncs: Semaphore::new(Semaphore::MAX_PERMITS),
             journal_syncs: Semaphore::new(Semaphore::MAX_PERMITS),
+            cleaned_syncs: Semaphore::new(Semaphore::MAX_PERMITS),
             segment_syncs_fail: AtomicBool::new(false),
             written_in_place: AtomicUsize::new(0),
             clock_is_full: AtomicBool::new(false),
@@ -99,6 +103,7 @@ impl Disk for Watched {
             let kind = match () {
                 () if is("segment") => Kind::Segment,
                 () if is("journal") => Kind::Journal,
+                () if ends("/cleaned.new") => Kind::Cleaned,
                 () => Kind::Other,
             };
             let seen = Arc::clone(&self.seen);

@@ -6,14 +6,15 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use quorate_core::segment::checkpoint::Marks;
 use quorate_core::{mutant, reached};
 
-use super::Writer;
 use super::segments::Dirty;
 use super::unlink::unlink_all;
+use super::{Writer, write_cleaned};
 use crate::disk::{Disk, File};
 use crate::storage::Shared;
 use crate::storage::directory;
@@ -58,7 +59,13 @@ pub(in crate::storage) async fn sync_dirty(disk: &dyn Disk, dirty: &Dirty) -> io
 }
 
 /// Makes everything in `dirty` durable, and then the marks that say so.
-async fn checkpoint(shared: Arc<Shared>, dirty: Arc<Dirty>, marks: Marks) -> io::Result<Marks> {
+async fn checkpoint(
+    shared: Arc<Shared>,
+    cleaned: Vec<(PathBuf, Bytes)>,
+    dirty: Arc<Dirty>,
+    marks: Marks,
+) -> io::Result<Marks> {
+    write_cleaned(&*shared.disk, cleaned).await?;
     if mutant!("recovery-point-ahead") {
         directory::write_marks(&*shared.disk, &shared.config.directory, &marks).await?;
     }
@@ -73,14 +80,40 @@ impl Writer {
     /// sync of the segments makes all of those groups superfluous.
     pub(super) fn start_checkpoint_if_due(&mut self) {
         let busy = self.checkpoint.is_some() || self.cutting.is_some() || self.ahead.is_some();
-        if self.poisoned || busy || !self.segments.is_due() {
+        if self.poisoned || busy || self.is_replacing() || !self.segments.is_due() {
             return;
         }
+        self.start_checkpoint(Vec::new());
+    }
+
+    /// A pass of compaction is on its way into its log. The states that the log has told since know
+    /// the new segments: with one of them on the disk and the old `cleaned` file beside it, a start
+    /// would take the lengths of files that do not count for those of files that do.
+    fn is_replacing(&self) -> bool {
+        let flying = self.in_flight.as_ref();
+        !self.group.cleaned.is_empty() || flying.is_some_and(|group| group.is_replacing)
+    }
+
+    /// The group that gathers has no room in the journal, and waits for this checkpoint. What
+    /// compaction left, which the group would bring, is written here, before the states that know
+    /// of it.
+    pub(super) fn start_checkpoint_for_room(&mut self) {
+        if self.checkpoint.is_none() && self.cutting.is_none() && self.ahead.is_none() {
+            let cleaned = std::mem::take(&mut self.group.cleaned);
+            if !cleaned.is_empty() {
+                reached!("cleaned-written-by-a-checkpoint");
+            }
+            self.start_checkpoint(cleaned);
+        }
+    }
+
+    fn start_checkpoint(&mut self, cleaned: Vec<(PathBuf, Bytes)>) {
         self.segments.wanted = false;
         self.leaving.append(&mut self.segments.leaving);
         let (dirty, marks) = self.take_dirty();
         self.segments.syncing = Some(Arc::clone(&dirty));
-        self.checkpoint = Some(Box::pin(checkpoint(Arc::clone(&self.shared), dirty, marks)));
+        self.checkpoint =
+            Some(Box::pin(checkpoint(Arc::clone(&self.shared), cleaned, dirty, marks)));
     }
 
     fn take_dirty(&mut self) -> (Arc<Dirty>, Marks) {
@@ -140,7 +173,7 @@ impl Writer {
         let closed = async {
             let (dirty, marks) = self.take_dirty();
             let sequence = marks.journal_sequence;
-            checkpoint(Arc::clone(&self.shared), dirty, marks).await?;
+            checkpoint(Arc::clone(&self.shared), Vec::new(), dirty, marks).await?;
             self.leaving.append(&mut self.segments.leaving);
             let leaving = std::mem::take(&mut self.leaving);
             unlink_all(Arc::clone(&self.shared), leaving).await?;
