@@ -11,7 +11,7 @@ use super::interface::{Clean, CleanProblem, Effect, LogOp, PartitionConfig};
 use super::recovered::Recovered;
 use super::{Replica, State};
 use crate::compaction::Rules;
-use crate::id::Offset;
+use crate::id::{Offset, WriteId};
 use crate::segment::cleaned::Cleaned;
 use crate::time::{Instant, Now, Timestamp};
 use crate::{mutant, reached};
@@ -27,6 +27,8 @@ pub(super) struct Cleaning {
     failures: u32,
     /// When to look whether one is due.
     pub(super) look_at: Option<Instant>,
+    /// The write that brought the last one into the log.
+    replace: Option<WriteId>,
 }
 
 /// Whether a pass is due.
@@ -168,6 +170,10 @@ impl Replica {
         if self.state != State::Open || self.cutting.is_some() || self.cleaning.running.is_some() {
             return;
         }
+        if self.is_replacing() {
+            reached!("pass-waits-for-the-one-before");
+            return self.plan_cleaning(now, Duration::ZERO);
+        }
         let wall = self.wall_clock.is_trusted().then_some(now.wall);
         // What is not decided yet is neither kept nor removed.
         match due(&self.log, &self.config, self.last_stable(), wall) {
@@ -175,6 +181,13 @@ impl Replica {
             Due::In(wait) => self.plan_cleaning(now, wait),
             Due::Later => {}
         }
+    }
+
+    /// Storage still has the segments that the last pass replaced: another one would look at those,
+    /// and take the part that is compacted here for compacted there.
+    fn is_replacing(&self) -> bool {
+        let first = self.writes.front().map(|first| first.write);
+        self.cleaning.replace.is_some_and(|replace| first.is_some_and(|first| first <= replace))
     }
 
     fn begin_pass(&mut self, until: Offset, now: Option<Timestamp>, effects: &mut Vec<Effect>) {
@@ -219,6 +232,7 @@ impl Replica {
                 let left = self.log.replace(&cleaned);
                 self.log_bytes = self.log.bytes();
                 let write = self.write(LogOp::Replace(cleaned), None, effects);
+                self.cleaning.replace = Some(write);
                 self.leave_aborted(write, left);
                 self.plan_cleaning(now, Duration::ZERO);
             }
