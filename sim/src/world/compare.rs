@@ -10,7 +10,7 @@ use quorate_core::batch::checksum::checksum;
 use quorate_core::id::{LeaderEpoch, Offset, PartitionId};
 use quorate_core::reached;
 use quorate_core::segment::cleaned::{CLEANED_FILE, Cleaned};
-use quorate_core::segment::frame::Frame;
+use quorate_core::segment::frame::{Frame, FrameHeader};
 use quorate_core::segment::orphan::{HEAD_BYTES, OrphanName};
 use quorate_core::segment::{FileKind, parse_directory_name, parse_segment_file_name};
 
@@ -209,15 +209,37 @@ fn end_of(batches: &Batches) -> Offset {
     batches.last_key_value().map_or(Offset::ZERO, |(_, (end, ..))| *end)
 }
 
+/// The frames in an orphan file. What had rotted in its log is set aside as it was, for a human to
+/// look at, and what stood behind it follows. Where only the batch is damaged, the frame's header
+/// still says where it stood, and where the next frame begins. This excuses nothing on a disk that
+/// did not rot, and no frame that is cut short.
+fn set_aside(mut bytes: Bytes, has_rotted: bool) -> Vec<FrameHeader> {
+    let mut found = Vec::new();
+    while let Ok(Some(header)) = FrameHeader::decode(&bytes) {
+        let end = header.frame_bytes() as usize;
+        let is_whole = matches!(Frame::decode(&bytes), Ok(Some(_)));
+        if !is_whole && (!has_rotted || end > bytes.len()) {
+            break;
+        }
+        if !is_whole {
+            reached!("rotten-frame-set-aside");
+        }
+        found.push(header);
+        bytes = bytes.slice(end..);
+    }
+    found
+}
+
 fn missing_orphans(member: &Member) -> Option<Violation> {
     let mut cut = member.cut();
+    let has_rotted = member.has_rotted();
     for (path, bytes) in member.disk.medium().contents(Path::new("/data/orphans")) {
         let name = path.file_name().and_then(|name| OrphanName::parse(name.to_str()?));
         if let Some(name) = name
             && bytes.len() > HEAD_BYTES
         {
-            for (base, (_, epoch, _)) in frames(bytes.slice(HEAD_BYTES..)) {
-                cut.remove(&(name.partition, base, epoch));
+            for frame in set_aside(bytes.slice(HEAD_BYTES..), has_rotted) {
+                cut.remove(&(name.partition, frame.base_offset, frame.leader_epoch));
             }
         }
     }

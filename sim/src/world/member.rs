@@ -266,6 +266,11 @@ impl Member {
         self.onlooker.cut()
     }
 
+    /// Durable bytes of its disk were changed.
+    pub fn has_rotted(&self) -> bool {
+        self.onlooker.has_rotted()
+    }
+
     /// A human has partitions led by whoever is there.
     pub fn is_led_uncleanly(&self) {
         self.state().observed.struck.led_uncleanly = true;

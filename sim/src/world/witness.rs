@@ -125,6 +125,8 @@ struct Seen {
     compared: u64,
     /// Batches that were cut off, whether their log is still there or not.
     cut: BTreeSet<Place>,
+    /// Durable bytes of this disk were changed.
+    has_rotted: bool,
 }
 
 /// A log as it was lived.
@@ -162,12 +164,18 @@ impl Onlooker {
         let mut seen = self.seen();
         seen.logs.clear();
         seen.cut.clear();
+        seen.has_rotted = false;
         self.tell(Shadow::wiped);
     }
 
     /// Batches that must stand in orphan files.
     pub fn cut(&self) -> BTreeSet<(PartitionId, Offset, LeaderEpoch)> {
         self.seen().cut.clone()
+    }
+
+    /// Whether bytes that are set aside may be damaged.
+    pub fn has_rotted(&self) -> bool {
+        self.seen().has_rotted
     }
 
     /// Where the node's copy begins, as far as it was seen.
@@ -184,7 +192,10 @@ impl Onlooker {
 
     /// Durable bytes were changed.
     pub fn rot(&self) {
-        self.seen().logs.values_mut().for_each(|lived| lived.unsure = true);
+        let mut seen = self.seen();
+        seen.has_rotted = true;
+        seen.logs.values_mut().for_each(|lived| lived.unsure = true);
+        drop(seen);
         self.tell(Shadow::doubt);
     }
 

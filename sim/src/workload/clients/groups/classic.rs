@@ -39,7 +39,7 @@ struct Classic {
     generation: i32,
     /// What it has shared out, if it leads.
     shared: Option<Partitions>,
-    /// It has joined since the run was healed.
+    /// It has joined since the run was healed, so that whoever leads has seen all that has grown.
     is_renewed: bool,
     work: Work,
     versions: Versions,
@@ -70,9 +70,15 @@ pub(super) async fn live(member: &mut Member) {
         versions,
     };
     while !member.is_over() {
-        classic.is_renewed = member.scene.stage.is_healed();
+        let (is_healed, had_id) = (member.scene.stage.is_healed(), !classic.id.is_empty());
         let next = match classic.enter(member).await {
-            Ok(()) => classic.stay(member).await,
+            Ok(()) => {
+                // Who came without an id may have got its old place back, in a generation that was
+                // shared out before the healing, and was not told that it leads: the join that
+                // counts is then the next one, under the id that it has now.
+                classic.is_renewed = is_healed && (had_id || classic.shared.is_some());
+                classic.stay(member).await
+            }
             Err(next) => next,
         };
         if next == Next::Ends {
