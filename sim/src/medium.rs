@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use quorate_core::id::PartitionId;
 use quorate_core::segment::checkpoint::Marks;
+use quorate_core::segment::cleaned::{CLEANED_FILE, Cleaned};
+use quorate_core::segment::parse_segment_file_name;
 
 use crate::chance::Chance;
 use crate::fault::bit_flip::Files;
@@ -56,7 +58,8 @@ pub struct Medium {
     pub misdirects: Option<MisdirectedWrite>,
     /// A write has landed elsewhere, and nobody has been told.
     misdirected: Option<Misdirected>,
-    /// The life in which a write or a sync last failed, and somebody was told.
+    /// The life in which a write or a sync last failed, and somebody was told: not for want of
+    /// room for what `is_dispensable`.
     failed_in: Option<u32>,
 }
 
@@ -247,9 +250,31 @@ impl Medium {
         self.files.is_empty()
     }
 
-    /// Whether a write or a sync has failed in the life that goes on.
+    /// Whether a write or a sync has failed in the life that goes on, such that it must end.
     pub fn has_failed(&self) -> bool {
         self.failed_in == Some(self.incarnation)
+    }
+
+    /// Whether nobody counts on what is written to the file, so that the node goes on where there
+    /// is no room for it (and only then: any other failure tells of the whole disk). Such are the
+    /// believed time, which goes beside the old one (docs/decisions/0060), and what a pass of
+    /// compaction makes, as long as the log's `cleaned` file does not name it (0121).
+    fn is_dispensable(&self, file: FileId) -> bool {
+        let paths = self.names.paths();
+        let Some((path, _)) = paths.iter().find(|(_, named)| *named == file) else { return false };
+        if path == Path::new("/data/clock.new") {
+            return true;
+        }
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let name = name.strip_suffix(".new").unwrap_or(name);
+        let Some((base, generation, _)) = parse_segment_file_name(name) else { return false };
+        let counts = match self.names.find(&path.with_file_name(CLEANED_FILE)) {
+            Ok(Entry::File(cleaned)) => Cleaned::decode(&self.content(cleaned))
+                .ok()
+                .is_none_or(|cleaned| cleaned.generation(base) == Some(generation)),
+            _ => false,
+        };
+        generation > 0 && !counts
     }
 
     /// # Errors
@@ -283,7 +308,9 @@ impl Medium {
         }
         let missing = (position + bytes).saturating_sub(self.pages(file).backed());
         if missing > 0 && missing > self.free_space() {
-            self.failed_in = Some(self.incarnation);
+            if !self.is_dispensable(file) {
+                self.failed_in = Some(self.incarnation);
+            }
             let part = self.chance.below(bytes - missing.min(bytes) + 1);
             self.write(file, position, &chunks, part);
             return Err(io::ErrorKind::StorageFull.into());
@@ -457,6 +484,11 @@ fn has_name_of(path: &Path, other: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use quorate_core::id::Offset;
+    use quorate_core::partition::SegmentInfo;
+    use quorate_core::segment::cleaned::CleanedSegment;
+    use quorate_core::time::Timestamp;
+
     use super::*;
 
     fn write(medium: &mut Medium, file: FileId, position: u64, bytes: &'static [u8]) {
@@ -487,6 +519,46 @@ mod tests {
             write(&mut medium, files[0], 600, &[4; 10]);
             assert_eq!(medium.read(files[0], 600, 10).expect("read")[..], [4; 10]);
             assert_eq!(medium.take_misdirected(), None);
+        }
+    }
+
+    /// Whether the node must halt after a write to a file of `/data` has failed: for want of room,
+    /// or otherwise.
+    fn must_halt(cleaned: Option<&Cleaned>, name: &str, is_full: bool) -> bool {
+        let mut medium = Medium::new(Chance::new(3, "medium"), 1 << 20);
+        medium.make_directory(Path::new("/data/log")).expect("made");
+        if let Some(cleaned) = cleaned {
+            let file = medium.open(Path::new("/data/log/cleaned"), true).expect("made");
+            let key = medium.begin_write(file, 0, vec![cleaned.encode()]);
+            medium.complete_write(key).expect("there is room");
+        }
+        let file = medium.open(&Path::new("/data").join(name), true).expect("made");
+        (medium.full, medium.write_fails) = (is_full, !is_full);
+        let key = medium.begin_write(file, 0, vec![Bytes::from_static(&[1; 10])]);
+        medium.complete_write(key).expect_err("it fails");
+        medium.has_failed()
+    }
+
+    #[test]
+    fn the_node_may_go_on_without_room_for_what_nobody_counts_on() {
+        let made = ["log/00000000000000000099-1.segment", "log/00000000000000000099-1.index.new"];
+        let info = SegmentInfo { base: Offset(99), bytes: 10, max_timestamp: Timestamp(9) };
+        let segments = vec![CleanedSegment { info, generation: 1 }];
+        let (to, until) = (Offset(100), Offset(105));
+        let cleaned = Cleaned { to, until, tombstones_due: None, segments };
+        for name in made.into_iter().chain(["clock.new"]) {
+            assert!(!must_halt(None, name, true), "{name}");
+            assert!(must_halt(None, name, false), "{name}");
+        }
+        // They count now, and those of the next pass do not.
+        for name in made {
+            assert!(must_halt(Some(&cleaned), name, true), "{name}");
+            let next = name.replace("-1.", "-2.");
+            assert!(!must_halt(Some(&cleaned), &next, true), "{next}");
+        }
+        let others = ["marks.new", "log/cleaned.new", "log/00000000000000000099.segment"];
+        for name in others.into_iter().chain(["log/00000000000000000099.index.new"]) {
+            assert!(must_halt(None, name, true), "{name}");
         }
     }
 }

@@ -306,7 +306,7 @@ impl Member {
     }
 
     /// After a write or a sync has failed, the node must go down by itself: what its disk holds is
-    /// not known.
+    /// not known. Not where there was no room for what nobody counts on (`Medium::has_failed`).
     pub async fn must_have_halted(&self) {
         if !self.disk.medium().has_failed() {
             return;
