@@ -29,7 +29,7 @@ use quorate_core::{mutant, reached};
 use super::log::Segment;
 use super::reader::LogReader;
 use super::walk::Window;
-use super::writer::write_side;
+use super::writer::{unfinished, write_side};
 use super::{StorageError, Unpack};
 use crate::disk::{File, Open};
 
@@ -364,8 +364,8 @@ impl Output<'_> {
     async fn begin(&mut self, base: Offset) -> Result<(), CleanError> {
         let path = self.reader.log.file(base, self.generation, FileKind::Segment);
         let disk = &self.reader.shared.disk;
-        self.made.push(path.clone());
-        self.made.push(self.reader.log.file(base, self.generation, FileKind::Index));
+        let index = self.reader.log.file(base, self.generation, FileKind::Index);
+        self.made.extend([path.clone(), unfinished(&index), index]);
         let file = match disk.open(&path, Open::Create).await {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 let file = disk.open(&path, Open::Write).await.map_err(not_written(&path))?;

@@ -19,11 +19,10 @@ use super::Shared;
 use super::directory::{create_empty, read_front};
 use super::log::{Log, Place};
 use super::walk::Window;
+use super::writer::UNFINISHED;
 use crate::disk::{Disk, File, Open};
 
 pub(super) const ORPHANS: &str = "orphans";
-/// Of a file that is still being written.
-const UNFINISHED: &str = "new";
 /// Bytes that are copied at a time; one frame may be more.
 const PIECE_BYTES: usize = 1 << 20;
 

@@ -26,7 +26,7 @@ use super::directory::read;
 use super::error::{LogError, Rot, StorageError};
 use super::log::{LogState, Segment};
 use super::walk::{Window, is_zero_from};
-use super::writer::sync_all;
+use super::writer::{UNFINISHED, sync_all};
 use crate::disk::{File, Open};
 
 /// A log as recovery found it.
@@ -122,6 +122,11 @@ impl Loading<'_> {
         };
         let mut snapshots = Vec::new();
         for name in &names {
+            if name.extension().is_some_and(|extension| extension == UNFINISHED) {
+                reached!("unfinished-file-removed");
+                self.remove_file(name).await?;
+                continue;
+            }
             let parsed = name.to_str().and_then(parse_segment_file_name);
             let Some((base, generation, kind)) = parsed else { continue };
             match kind {

@@ -33,7 +33,7 @@ pub(super) use self::checkpoint::{sync_all, sync_dirty};
 use self::cut::{CutRequest, Cutting};
 use self::group::{After, Group, Members, completed};
 pub(super) use self::segments::{Segments, Unsynced, Writing};
-pub(super) use self::sides::write_side;
+pub(super) use self::sides::{UNFINISHED, unfinished, write_side};
 pub(super) use self::unlink::unlink_all;
 use self::unlink::{Lane, Leaving};
 use super::Shared;

@@ -73,6 +73,13 @@ impl Sides {
     }
 }
 
+/// What ends the name of a file that is to take the place of another, as long as it does not.
+pub(in crate::storage) const UNFINISHED: &str = "new";
+
+pub(in crate::storage) fn unfinished(path: &Path) -> PathBuf {
+    path.with_added_extension(UNFINISHED)
+}
+
 /// Writes one of them from `at` to its end, and syncs it.
 pub(in crate::storage) async fn write_side(
     disk: &dyn Disk,
@@ -81,7 +88,7 @@ pub(in crate::storage) async fn write_side(
     bytes: Bytes,
 ) -> io::Result<()> {
     // What replaces a whole file goes beside it first: a power loss leaves one of the two.
-    let fresh = path.with_added_extension("new");
+    let fresh = unfinished(path);
     let name = if at == 0 { &fresh } else { path };
     let file = match disk.open(name, Open::Create).await {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
