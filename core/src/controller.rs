@@ -26,6 +26,7 @@ use std::fmt;
 use self::interface::{Effect, Input, Limits, Outcome, Problem, ProblemKind};
 use self::replace::Moves;
 use self::sessions::{Due, Sessions};
+pub use self::topics::REPLICATION_GOAL;
 use crate::batch::{Batch, BatchBuilder, Codec};
 use crate::id::{NodeId, ProducerId, RequestId};
 use crate::machine::Machine;

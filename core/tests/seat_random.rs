@@ -380,6 +380,10 @@ impl Walk {
                     assert!(told.said != said, "the role is told when it changes");
                     assert!(told.said.is_none_or(|(_, known)| known.is_none() || known == cluster));
                     told.said = said;
+                    let is_led = matches!(role, Role::Following { leader: Some(_), .. });
+                    let shard = self.seats.nodes[&id].shard.as_ref().expect("it has just told");
+                    let seat = shard.seat().expect("it has taken its seat");
+                    assert!(!is_led || !seat.quorum().is_bare(), "n{id} may still be taken");
                     if let Role::Leading { term } = role {
                         let first = *self.leaders.entry(term).or_insert(id);
                         assert_eq!(first, id, "two leaders in term {term}");

@@ -14,7 +14,7 @@ use crate::metadata::{Node, Placement, Record};
 use crate::reached;
 
 /// `default.replication.factor` unless configured: as many as there are nodes, up to this.
-const REPLICATION_GOAL: usize = 3;
+pub const REPLICATION_GOAL: usize = 3;
 
 impl Controller {
     pub(super) fn create_topics(&mut self, topics: Vec<NewTopic>, validate_only: bool) -> Outcome {

@@ -75,8 +75,9 @@ impl Quorum {
         self.found_if_all_are_known(now, effects);
     }
 
-    /// Whether nothing of any cluster's log ever came here.
-    pub(super) fn is_bare(&self) -> bool {
+    /// Whether nothing of any cluster's log ever came here: whosever member this is by its votes,
+    /// another founder may still take it. Afterwards it stays what it is.
+    pub fn is_bare(&self) -> bool {
         self.log.last() == Position::ZERO
     }
 

@@ -141,7 +141,8 @@ pub enum Effect {
     /// To the seat of node `to`. May be lost.
     SendQuorum { to: NodeId, message: quorum::interface::Message },
     /// What this node is in the quorum, whenever that changes; and whose quorum it is, once
-    /// there is a cluster. What it was `Committed` before it leads comes before.
+    /// there is a cluster. What it was `Committed` before it leads comes before. With a leader,
+    /// the cluster is this node's for good: before it holds anything of the log, none is named.
     QuorumRole { role: quorum::interface::Role, cluster: Option<ClusterId> },
     /// Read the log from its start to its end and feed it as `Replayed`, then `ReplayEnded`.
     Replay { partition: PartitionId },

@@ -287,10 +287,22 @@ impl Seat {
         self.quorum_effects = asked;
         // What was durable once stays so, whatever is being written.
         let known = self.told.map_or(self.remembered, |(_, cluster)| cluster);
-        let told = (self.quorum.role(), self.quorum.cluster().or(known));
+        let told = (self.role(), self.quorum.cluster().or(known));
         if self.told != Some(told) {
             self.told = Some(told);
             effects.push(Effect::QuorumRole { role: told.0, cluster: told.1 });
+        }
+    }
+
+    /// What the node is told. It joins the first cluster in which it hears of a leader, by name and
+    /// for as long as it lives. While it holds nothing of that leader's log, its founder may be
+    /// gone and another one take it (decision 0088): so the leader is named once it stays.
+    fn role(&self) -> Role {
+        match self.quorum.role() {
+            Role::Following { term, .. } if self.quorum.is_bare() => {
+                Role::Following { term, leader: None }
+            }
+            role => role,
         }
     }
 
