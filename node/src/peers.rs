@@ -282,13 +282,16 @@ impl Shared {
 
     /// What speaks against letting `hello` in: its node has started again since, or is there with
     /// another data directory. A directory that is silent, and fenced, shuts nobody out: its disk
-    /// may have been replaced.
+    /// may have been replaced. That it is fenced, or that another took its place, is heard from
+    /// the leader alone, so without one what the metadata says may be long over: the very node
+    /// that is shut out for it may be the leader, or have the vote that one needs.
     fn known(&self, hello: &Hello) -> Option<Known> {
         if let Some(visitor) = self.visitors().known.get(&hello.node)
             && (visitor.known.directory == hello.directory || visitor.connections > 0)
         {
             return Some(visitor.known);
         }
+        self.quorum.state().leader(self.node)?;
         let state = self.catalog.read();
         let registered = state.image.node(hello.node)?;
         let directory = registered.directory;
