@@ -114,6 +114,14 @@ impl Nodes {
         lag_time: Duration::from_secs(10),
     };
 
+    /// The same of `__consumer_offsets` and `__transaction_state`, which nodes create by
+    /// themselves: they have three copies and two of them in sync where three vote, whatever the
+    /// plan says of other topics. They wait for late voters, and for nobody else
+    /// (docs/decisions/0142).
+    pub fn own_in_sync_min(&self) -> u32 {
+        if self.voters < 3 { 1 } else { 2 }
+    }
+
     /// Why no cluster can be so.
     fn wrong(&self) -> Option<&'static str> {
         let within = |value: u32, most: u32| (1..=most).contains(&value);

@@ -32,6 +32,8 @@ proptest! {
         let wiped = plan.faults.iter().filter(|fault| matches!(fault.kind, Kind::Wipe(_)));
         let wiped: Vec<u32> = wiped.map(|fault| fault.node).collect();
         prop_assert!(wiped.len() < plan.cluster.in_sync_min as usize);
+        let coordinates = !plan.groups.is_empty() || plan.transactions.is_some();
+        prop_assert!(!coordinates || wiped.len() < plan.cluster.own_in_sync_min() as usize);
         let voters = wiped.iter().filter(|node| **node <= plan.cluster.voters).count();
         prop_assert!(2 * voters < plan.cluster.voters as usize);
     }

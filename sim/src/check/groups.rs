@@ -37,10 +37,9 @@ pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
 }
 
 /// Whether what is in `__consumer_offsets`, and in the transactions' log, which is kept alike, must
-/// be there for ever: it has three copies and two of them in sync where there are nodes for that,
-/// whatever the plan says of other topics.
+/// be there for ever. Plans that are drawn do not wipe more than that, others may.
 pub(super) fn offsets_survive(plan: &Plan, struck: Struck) -> bool {
-    let in_sync_min = if plan.cluster.nodes < 3 { 1 } else { 2 };
+    let in_sync_min = plan.cluster.own_in_sync_min() as usize;
     let wiped = plan.faults.iter().filter(|fault| matches!(fault.kind, Kind::Wipe(_))).count();
     let is_kept = plan.cluster.nodes == 1 || wiped < in_sync_min;
     is_kept && !struck.journal_rot && !struck.led_uncleanly

@@ -4,12 +4,15 @@
 use std::sync::Arc;
 
 use futures_util::future::{Either, select};
+use quorate_core::controller::REPLICATION_GOAL;
 use quorate_core::controller::interface::{
     CreatedTopic, Input, MorePartitions, NewTopic, Outcome, Problem, TopicName,
 };
 use quorate_core::id::{NodeId, TopicId};
 use quorate_core::metadata::config::{TOPIC_SETTINGS, TopicConfigs};
+use quorate_core::quorum::interface::Question;
 use quorate_core::time::Instant;
+use quorate_core::{quorum, reached};
 use quorate_net::kafka::error::Code;
 use quorate_net::kafka::messages::create_partitions::{
     CreatePartitionsTopic, CreatePartitionsTopicResult,
@@ -62,8 +65,15 @@ pub(crate) async fn create_one(
     } else {
         (None, Vec::new())
     };
-    let topic = NewTopic { name: name.to_owned(), partitions, configs, ..NewTopic::default() };
     let until = node.clock.now().monotonic + node.config.request.produce_wait_max;
+    if own.is_some()
+        && let Some(voter) = awaited(node, until).await?
+    {
+        reached!("coordinators-topic-waits-for-a-voter");
+        tracing::debug!(%voter, topic = name, "not created before this voter was here once");
+        return Ok(Err(Code::LeaderNotAvailable));
+    }
+    let topic = NewTopic { name: name.to_owned(), partitions, configs, ..NewTopic::default() };
     let input = |request| {
         let topics = vec![topic.clone()];
         Input::CreateTopics { request, topics, validate_only: false }
@@ -88,6 +98,27 @@ pub(crate) async fn create_one(
     }
     served(node, until, |state| state.topic_named(name).is_some()).await;
     Ok(node.catalog.topic_named(name).ok_or(Code::LeaderNotAvailable))
+}
+
+/// The voter that a topic of coordinators waits for. It is created once, with as many copies as
+/// there are nodes for: beside a voter that was late it had two, of which one may acknowledge, and
+/// what groups had committed was gone with that one's disk (as KAFKA-3959).
+async fn awaited(node: &Node, until: Instant) -> Result<Option<NodeId>, Stopped> {
+    let wanted = usize::try_from(node.config.topic.replication).unwrap_or(0);
+    let wanted = if wanted == 0 { REPLICATION_GOAL } else { wanted };
+    let has_enough = || {
+        let state = node.catalog.read();
+        state.image.nodes().filter(|known| known.roles.broker).count() >= wanted
+    };
+    if !node.config.is_cluster() || has_enough() {
+        return Ok(None);
+    }
+    // Without an answer there is no controller either, and nothing is created.
+    let found = node.controller.ask_quorum(until, Question::Describe).await?;
+    let quorum::interface::Outcome::Described(status) = found else { return Ok(None) };
+    let state = node.catalog.read();
+    let mut voters = status.configuration.voters.iter().map(|voter| voter.node);
+    Ok(voters.find(|voter| state.image.node(*voter).is_none()))
 }
 
 pub(crate) async fn create_topics(
