@@ -2,7 +2,7 @@
 # Other people's clients, tests and load against our released binary; installs what it needs.
 #
 #   run.sh [clients|kill9|rounds|cuts|failover|many|robustness|alerts|conformance|differential|
-#           streams|copier|bench|transactions|rebalance|all|install] [options]
+#           streams|copier|bench|transactions|rebalance|compaction|all|install] [options]
 #
 # Options go to the part that is named: --broker kafka runs the same against Apache Kafka, the
 # oracle; --bootstrap HOST:PORT uses a broker that runs already (clients, conformance);
@@ -164,13 +164,20 @@ rebalance() {
   python3 "$here/bench/rebalance.py" "$@"
 }
 
+# What compaction costs, with us and with Kafka. It fills the disk: nothing of that stays.
+compaction() {
+  install kafka python
+  trap 'rm -rf "${foreign:?}"/compaction-*' EXIT
+  "$foreign/python/bin/python" "$here/bench/compaction.py" "$@"
+}
+
 build
 case "$part" in
 install)
   install kafka kcat python node go rskafka librdkafka kgo rust-rdkafka streams wire rebalance
   ;;
 clients | kill9 | rounds | cuts | failover | many | robustness | alerts | conformance | \
-  differential | streams | copier | bench | transactions | rebalance) "$part" "$@" ;;
+  differential | streams | copier | bench | transactions | rebalance | compaction) "$part" "$@" ;;
 all)
   clients
   kill9 --rounds 100

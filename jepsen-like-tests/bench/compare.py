@@ -95,9 +95,9 @@ class Span:
 class Broker:
     """One node, or a cluster."""
 
-    def __init__(self, kind, settings, nodes):
+    def __init__(self, kind, settings, nodes, prefix="bench-"):
         self.nodes = nodes
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="bench-", dir=FOREIGN))
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=FOREIGN))
         self.data = self.folder / "data"
         command = [HARNESS, "host", "--nodes", str(nodes), "--broker", kind, "--pin", "0",
                    "--data", self.data]

@@ -30,7 +30,7 @@ E2
 for setting in "$@"; do echo "$setting" >>"$directory/server.properties"; done
 java=(java ${KAFKA_HEAP:--Xms1g -Xmx1g} -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20
   -XX:InitiatingHeapOccupancyPercent=35 -XX:+ExplicitGCInvokesConcurrent
-  -Dlog4j2.configurationFile="$foreign/kafka/log4j2.yaml" -cp "$foreign/kafka/libs/*")
+  -Dlog4j2.configurationFile="${KAFKA_LOG4J2:-$foreign/kafka/log4j2.yaml}" -cp "$foreign/kafka/libs/*")
 if [ ! -f "$directory/data/meta.properties" ]; then
   "${java[@]}" kafka.tools.StorageTool format --standalone --cluster-id Quorate-oracle-broker-1 \
     --config "$directory/server.properties" >"$directory/format.log" 2>&1 || {

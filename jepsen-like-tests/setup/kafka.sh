@@ -17,6 +17,8 @@ install_kafka() {
       <artifactId>kafka_2.13</artifactId><version>$kafka_version</version></dependency>
     <dependency><groupId>org.apache.kafka</groupId>
       <artifactId>kafka-tools</artifactId><version>$kafka_version</version></dependency>
+    <dependency><groupId>org.apache.logging.log4j</groupId>
+      <artifactId>log4j-slf4j-impl</artifactId><version>$log4j_version</version></dependency>
   </dependencies>
 </project>
 POM
@@ -34,7 +36,7 @@ Configuration:
   Loggers: { Root: { level: WARN, AppenderRef: { ref: STDERR } } }
 LOG
 }
-once kafka "$kafka_version bin" install_kafka
+once kafka "$kafka_version bin log4j $log4j_version" install_kafka
 
 adapter="$here/clients/java/Adapter.java"
 install_adapter() {
