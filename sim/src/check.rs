@@ -53,6 +53,9 @@ pub struct Struck {
     pub reads_failed: bool,
     /// A human had partitions led by whoever was there.
     pub led_uncleanly: bool,
+    /// A replica began anew where its leader's log starts: what was deleted below, and who had
+    /// written it, is not known there (decision 0085).
+    pub began_anew: bool,
 }
 
 impl Struck {
@@ -65,6 +68,7 @@ impl Struck {
             journal_rot: self.journal_rot || other.journal_rot,
             reads_failed: self.reads_failed || other.reads_failed,
             led_uncleanly: self.led_uncleanly || other.led_uncleanly,
+            began_anew: self.began_anew || other.began_anew,
         }
     }
 }

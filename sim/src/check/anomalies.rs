@@ -19,7 +19,7 @@ const fn anomaly(name: &'static str, here: &'static [&'static str], why: &'stati
 pub const ANOMALIES: &[Anomaly] = &[
     anomaly("lost-write", &["lost-write", "lost-read"], "the last reading reads everything"),
     anomaly("unseen", &["lost-write"], "the last reading goes to the end, so unseen is lost"),
-    anomaly("duplicate", &["duplicate"], "tolerated where a writer without numbers tried again"),
+    anomaly("duplicate", &["duplicate"], "but for unnumbered retries and decision 0085's price"),
     anomaly("inconsistent-offsets", &["inconsistent-offsets"], "acknowledgements and all readers"),
     anomaly("precommitted-read", &["precommitted-read"], "at or above the watermark of the answer"),
     anomaly("G1a", &["G1a"], "what surely failed, or was aborted, was read"),

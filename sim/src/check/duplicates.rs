@@ -1,5 +1,7 @@
 //! A value stands once in the log, unless its writer sent it more than once without idempotence:
-//! at one offset, whenever somebody looks, also where it has been deleted since.
+//! at one offset, whenever somebody looks, also where it has been deleted since. But a replica that
+//! began anew behind a deletion does not know who wrote what was deleted: if it leads when that
+//! comes again, it is appended again, as in Kafka (the price in decision 0085).
 
 use std::collections::BTreeMap;
 
@@ -26,7 +28,7 @@ pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
         let found = places.get_mut(&partition).and_then(|places| places.get_mut(value));
         let Some((first, attempts)) = found else { return };
         let earlier = *first.get_or_insert(offset);
-        if earlier != offset {
+        if earlier != offset && !may_be_forgotten(evidence, partition, earlier, offset) {
             let sentence = format!(
                 "{value:x} stands at {earlier} and at {offset}; it was sent {attempts} times"
             );
@@ -58,5 +60,64 @@ pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
                 }
             }
         }
+    }
+}
+
+/// Whether a leader need not have known the first of two copies: some replica began anew, and
+/// somebody saw that the first was deleted while the second was not there yet.
+fn may_be_forgotten(evidence: &Evidence<'_>, partition: Partition, one: i64, other: i64) -> bool {
+    let (first, second) = (one.min(other), one.max(other));
+    evidence.struck.began_anew
+        && evidence.reads().any(|reading| {
+            reading.partition == partition
+                && reading.log_start > first
+                && reading.high_watermark <= second
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::time::Instant;
+
+    use super::*;
+    use crate::check::{Struck, check};
+    use crate::history::{Call, End, History, Seen};
+    use crate::plan::draw::draw;
+    use crate::plan::{Acks, Flush};
+    use crate::workload::values;
+
+    const PARTITION: Partition = Partition { topic: 0, index: 0 };
+
+    /// One value, acknowledged at 0 and read at 9. Before, somebody saw a log with this start and
+    /// this end.
+    fn is_blamed(began_anew: bool, log_start: i64, high_watermark: i64) -> bool {
+        let mut history = History::default();
+        let value = values::value(0, 16, 1);
+        let (partition, acks, producer) = (PARTITION, Acks::All, None);
+        let append = Call::Append { partition, values: vec![value], acks, producer, attempts: 1 };
+        let id = history.invoke(0, Instant::ZERO, append);
+        history.complete(id, Instant::ZERO, End::Appended { base: Some(0), append_time: None });
+        let again = Seen { offset: 9, value: Some(value), timestamp: 0 };
+        for (records, high_watermark) in [(vec![], high_watermark), (vec![again], 10)] {
+            let id = history.invoke(1, Instant::ZERO, Call::Read { partition, from: log_start });
+            let end = End::Read { records, high_watermark, log_start };
+            history.complete(id, Instant::ZERO, end);
+        }
+        let struck = Struck { began_anew, ..Struck::default() };
+        let mut plan = draw(0);
+        plan.workload.acks = Acks::All;
+        plan.topics.iter_mut().for_each(|topic| topic.flush = Flush::Durable);
+        check(&history, &plan, struck).iter().any(|violation| violation.property == "duplicate")
+    }
+
+    #[test]
+    fn only_what_was_deleted_before_may_come_again() {
+        assert!(!is_blamed(true, 5, 9));
+        // No replica has forgotten anything.
+        assert!(is_blamed(false, 5, 9));
+        // The first copy was still there.
+        assert!(is_blamed(true, 0, 9));
+        // The second one may have been there before.
+        assert!(is_blamed(true, 5, 10));
     }
 }

@@ -356,6 +356,7 @@ impl Member {
         let mut noted = std::mem::take(&mut state.observed);
         let (violations, compared) = self.onlooker.take();
         noted.violations.extend(violations);
+        noted.struck.began_anew = self.onlooker.began_anew();
         if compared > 0 {
             noted.faults.insert("states-compared", compared);
         }

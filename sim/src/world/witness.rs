@@ -127,6 +127,8 @@ struct Seen {
     cut: BTreeSet<Place>,
     /// Durable bytes of this disk were changed.
     has_rotted: bool,
+    /// Some copy, of this disk or of one before, began anew where its leader's starts.
+    began_anew: bool,
 }
 
 /// A log as it was lived.
@@ -176,6 +178,11 @@ impl Onlooker {
     /// Whether bytes that are set aside may be damaged.
     pub fn has_rotted(&self) -> bool {
         self.seen().has_rotted
+    }
+
+    /// Whether a copy here was to begin anew where its leader's starts.
+    pub fn began_anew(&self) -> bool {
+        self.seen().began_anew
     }
 
     /// Where the node's copy begins, as far as it was seen.
@@ -248,7 +255,10 @@ impl Witness for Onlooker {
             let place = (partition, header.base_offset(), header.leader_epoch());
             self.ledger.append(self.name, place, batch);
         }
-        if let Some(lived) = self.seen().logs.get_mut(&partition) {
+        let mut seen = self.seen();
+        // Told or not: a crash may come between.
+        seen.began_anew |= matches!(op, LogOp::ResetTo { .. });
+        if let Some(lived) = seen.logs.get_mut(&partition) {
             lived.flush = flush;
             // Storage decides where another leader's log parts from this one.
             lived.unsure |= matches!(op, LogOp::TruncateTo { .. } | LogOp::ResetTo { .. });

@@ -7,7 +7,7 @@ use std::time::Duration;
 use quorate_core::controller::interface::Input as Command;
 use quorate_core::id::{NodeId, PartitionId, RequestId};
 use quorate_core::machine::Machine as _;
-use quorate_core::partition::interface::{Input as ForReplica, ReadView};
+use quorate_core::partition::interface::{Input as ForReplica, LogOp, ReadView};
 use quorate_core::quorum::interface::{
     ClusterId, DirectoryId, Index, Input as ForQuorum, Limits as QuorumLimits, Member as Voter,
     Role, Setup, Term,
@@ -399,6 +399,7 @@ impl Cluster {
     fn perform(&mut self, n: usize, effect: Effect) {
         match effect {
             Effect::Write { partition, write, op, .. } => {
+                self.observed.struck.began_anew |= matches!(op, LogOp::ResetTo { .. });
                 self.nodes[n].disk.write(partition, write, op);
             }
             Effect::Reply { request, outcome } => self.on_reply(n, request, outcome),
