@@ -92,9 +92,10 @@ impl<'a> Places<'a> {
         Self::of(image.nodes().filter(|node| node.is_willing()))
     }
 
-    /// Those that are away as well: they get their copies when they are back.
-    pub(super) fn serving(image: &'a Image) -> Self {
-        Self::of(image.nodes().filter(|node| node.roles.broker && node.duty == Duty::Serve))
+    /// Those that are away or in maintenance as well: they get their copies when they are back, or
+    /// keep them without leading. Only who leaves is not counted.
+    pub(super) fn staying(image: &'a Image) -> Self {
+        Self::of(image.nodes().filter(|node| node.roles.broker && node.duty != Duty::Leave))
     }
 
     fn of(nodes: impl Iterator<Item = &'a Node>) -> Self {

@@ -142,7 +142,7 @@ impl Controller {
     }
 
     fn replication(&self, asked: Option<i16>) -> Result<usize, Problem> {
-        let nodes = Places::serving(&self.decided).count();
+        let nodes = Places::staying(&self.decided).count();
         let Some(asked) = asked.or(self.limits.replication_default) else {
             return Ok(nodes.clamp(1, REPLICATION_GOAL));
         };
@@ -168,7 +168,7 @@ impl Controller {
     ) -> Result<Vec<Placement>, Problem> {
         let mut places = Places::willing(&self.decided);
         if places.count() < replication {
-            places = Places::serving(&self.decided);
+            places = Places::staying(&self.decided);
         }
         if places.count() < replication {
             let message = format!(
