@@ -33,6 +33,7 @@ use self::disk::SimDisks;
 use self::member::Member;
 use self::network::SimNetwork;
 use crate::chance::Chance;
+use crate::fault::Kind;
 use crate::fault::power_loss::Unsynced;
 use crate::history::{History, client_name};
 use crate::plan::Plan;
@@ -104,6 +105,7 @@ async fn simulate(plan: Arc<Plan>) -> Observed {
     cluster.heal();
     actors.stage.heal();
     trace::event(time.elapsed(), Mark::Run, "all", [0; 3], || "healed");
+    actors.look_after();
     let deadline = time.elapsed() + plan.run.liveness;
     let mut clients = clients;
     let working = actors.by(deadline, &mut clients).await;
@@ -206,6 +208,16 @@ impl Actors {
             drop(spawn_client(operator, life));
         };
         inject::all(Arc::clone(&self.cluster), Arc::clone(&self.plan), act).await;
+    }
+
+    /// Where an operator sends nodes away, one looks after them.
+    fn look_after(&self) {
+        let sends = |kind: &Kind| matches!(kind, Kind::Decommission(_) | Kind::Maintenance(_));
+        if self.plan.faults.iter().any(|fault| sends(&fault.kind)) {
+            let operator = self.plan.operator();
+            let life = operator::look_after(self.scene(operator), operator);
+            drop(spawn_client(operator, life));
+        }
     }
 
     /// What was seen by now.

@@ -22,6 +22,9 @@ use crate::workload::writer;
 const DUTY: &str = "quorate.duty";
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_millis(100);
+/// Between two looks at what nodes are for: as long as a node asks the controller for a client that
+/// may have left.
+const LATE: Duration = Duration::from_secs(10);
 
 /// What operators have done so far.
 #[derive(Debug, Default)]
@@ -35,6 +38,8 @@ pub struct Done {
     left: BTreeSet<u32>,
     /// Nodes that an operator sends away or back now: two do not get in each other's way.
     sent: BTreeSet<u32>,
+    /// What the others are for that were sent once.
+    duties: BTreeMap<u32, &'static str>,
     /// The topics are there. Whoever sets a cluster up does that first.
     may_begin: bool,
 }
@@ -131,6 +136,29 @@ pub async fn act(scene: Scene, client: u32, fault: Fault) {
         other => unreachable!("no operator does {other:?}"),
     }
     operator.scene.stage.operators().open.remove(&number);
+}
+
+/// Tells nodes again what they are for, from the healing on. What was asked in an attempt that was
+/// given up may be done after what was asked next: a node that hears of no controller asks on for
+/// its client, whether that is still there or not. So one that had been called back stood in
+/// maintenance for good (seed 3931 of three nodes). To be told the same again changes nothing.
+pub async fn look_after(scene: Scene, client: u32) {
+    let chance = Chance::new(scene.plan.seed, "operator who looks after nodes");
+    let mut operator = Operator { scene, client, chance, node: 0 };
+    while !operator.scene.stage.is_over() {
+        operator.pass(LATE).await;
+        let duties = operator.scene.stage.operators().duties.clone();
+        for (node, duty) in duties {
+            operator.node = node;
+            // Who was let go for good is nobody else's.
+            if duty == "leave" {
+                operator.ask(Ask::Duty(duty)).await;
+            } else if operator.takes_node() {
+                operator.ask(Ask::Duty(duty)).await;
+                operator.leaves_node();
+            }
+        }
+    }
 }
 
 struct Operator {
@@ -237,11 +265,18 @@ impl Operator {
 
     /// Whether no other operator is about to send the node away or back.
     fn takes_node(&self) -> bool {
-        self.scene.stage.operators().sent.insert(self.node)
+        let mut operators = self.scene.stage.operators();
+        let takes = operators.sent.insert(self.node);
+        if takes {
+            operators.duties.remove(&self.node);
+        }
+        takes
     }
 
     fn leaves_node(&self) {
-        self.scene.stage.operators().sent.remove(&self.node);
+        let mut operators = self.scene.stage.operators();
+        operators.sent.remove(&self.node);
+        operators.duties.insert(self.node, "serve");
     }
 
     async fn decommission(&self, back: Option<Duration>) {
@@ -251,7 +286,10 @@ impl Operator {
             return;
         }
         self.scene.stage.operators().left.insert(self.node);
-        let Some(back) = back else { return };
+        let Some(back) = back else {
+            self.scene.stage.operators().duties.insert(self.node, "leave");
+            return;
+        };
         self.pass(back).await;
         if self.ask(Ask::Duty("serve")).await {
             self.scene.stage.operators().left.remove(&self.node);
