@@ -211,8 +211,23 @@ impl Client {
         Ok(listed)
     }
 
-    /// As `list_offsets`, for one partition and in one attempt.
+    /// As `list_offsets`, for one partition and in one attempt: as with `fetch`, the next call
+    /// after one that met a leader that moved asks for metadata.
     pub async fn list_offset_once(
+        &self,
+        topic: &str,
+        partition: i32,
+        position: Position,
+        isolation: Isolation,
+    ) -> Result<ListedOffset, Error> {
+        let outcome = self.ask_for_offset(topic, partition, position, isolation).await;
+        if outcome.as_ref().is_err_and(Error::blames_metadata) {
+            self.inner.metadata.expire();
+        }
+        outcome
+    }
+
+    async fn ask_for_offset(
         &self,
         topic: &str,
         partition: i32,

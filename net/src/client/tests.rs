@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quorate_core::id::Offset;
+use quorate_core::partition::interface::Isolation;
 
 use self::broker::{Cluster, Fault, TOPIC};
 use super::*;
@@ -108,6 +109,19 @@ async fn a_leader_that_moved_is_found() {
     assert_eq!(stored(&cluster), ["a", "b"]);
     let fetched = client.fetch(TOPIC, 0, Offset(0), &FetchOptions::default()).await.unwrap();
     assert_eq!(fetched.high_watermark, Offset(2));
+}
+
+/// In the life of seed 4368 of three nodes whoever asked once, again and again, never asked for
+/// metadata.
+#[tokio::test]
+async fn a_leader_that_moved_is_found_by_who_asks_once() {
+    let cluster = cluster();
+    let client = client_of(&cluster, "one:1,two:2");
+    let end = || client.list_offset_once(TOPIC, 0, Position::End, Isolation::ReadUncommitted);
+    assert_eq!(end().await.unwrap().offset, Some(Offset(0)));
+    cluster.0.lock().unwrap().leader = 2;
+    assert_eq!(end().await.unwrap_err().code(), Some(Code::NotLeaderOrFollower));
+    assert_eq!(end().await.unwrap().offset, Some(Offset(0)));
 }
 
 #[tokio::test]

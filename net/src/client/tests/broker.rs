@@ -141,7 +141,7 @@ impl Cluster {
             }
             Request::Produce(produce) => state.produce(broker, &produce)?,
             Request::Fetch(fetch) => state.fetch(broker, &fetch).into(),
-            Request::ListOffsets(list) => state.list_offsets(&list).into(),
+            Request::ListOffsets(list) => state.list_offsets(broker, &list).into(),
             other => panic!("{:?} is not played", other.key()),
         };
         encode_response(header.correlation_id, header.version, &response)
@@ -276,13 +276,17 @@ impl State {
         m::FetchResponse { responses: vec![topic], ..Default::default() }
     }
 
-    fn list_offsets(&self, request: &m::ListOffsetsRequest) -> m::ListOffsetsResponse {
-        let offset = match request.topics[0].partitions[0].timestamp {
-            -2 => self.log_start,
-            _ => self.end_of_log(),
+    fn list_offsets(&self, broker: i32, request: &m::ListOffsetsRequest) -> m::ListOffsetsResponse {
+        let (error_code, offset) = match request.topics[0].partitions[0].timestamp {
+            _ if broker != self.leader => (6, -1),
+            -2 => (0, self.log_start),
+            _ => (0, self.end_of_log()),
         };
-        let partition =
-            m::list_offsets::ListOffsetsPartitionResponse { offset, ..Default::default() };
+        let partition = m::list_offsets::ListOffsetsPartitionResponse {
+            error_code,
+            offset,
+            ..Default::default()
+        };
         let topic = m::list_offsets::ListOffsetsTopicResponse {
             name: Text::from_static(TOPIC),
             partitions: vec![partition],
