@@ -10,7 +10,10 @@ use quorate_net::client::{
     Client, ConfigurationChange, Election, Error, PartitionName, QuorumMember, Resource,
 };
 use quorate_net::kafka::error::Code;
+use quorate_net::kafka::messages::FindCoordinatorRequest;
+use quorate_net::wire::Text;
 
+use super::super::client::within;
 use super::{Scene, library};
 use crate::chance::Chance;
 use crate::fault::reassign::Reassign;
@@ -113,6 +116,9 @@ pub async fn act(scene: Scene, client: u32, fault: Fault) {
     let operator = Operator { scene, client, chance, node: fault.node };
     while !operator.scene.stage.operators().may_begin {
         operator.pass(AGAIN).await;
+    }
+    if let Kind::Decommission(_) | Kind::RemoveVoter(_) = &fault.kind {
+        operator.coordinators_come_first().await;
     }
     match &fault.kind {
         // Nothing would be acknowledged any more.
@@ -261,6 +267,29 @@ impl Operator {
                 reached!("operator-cancels-a-move");
             }
         }
+    }
+
+    /// A topic of coordinators is created when it is first asked for, with a copy for each node
+    /// that stays then: beside one that was let go before, two of three, of which one may
+    /// acknowledge (docs/decisions/0142). A plan may wipe a disk because there are three, so
+    /// operators let nobody go until these topics are there.
+    async fn coordinators_come_first(&self) {
+        let plan = &self.scene.plan;
+        let copies = plan.transactions.as_ref().is_some_and(|spec| spec.copiers > 0);
+        let (groups, transactions) = (!plan.groups.is_empty(), plan.transactions.is_some());
+        for (key_type, is_needed) in [(0, groups || copies), (1, transactions)] {
+            while is_needed && !self.finds_coordinator(key_type).await {
+                self.pass(AGAIN).await;
+            }
+        }
+    }
+
+    async fn finds_coordinator(&self, key_type: i8) -> bool {
+        let Some(mut link) = self.scene.connect(self.client).await else { return false };
+        let key = Text::from_static("operator");
+        let request = FindCoordinatorRequest { key, key_type, ..Default::default() };
+        let answer = within(&*self.scene.clock, self.scene.timeout(), link.call(2, &request)).await;
+        answer.is_ok_and(|found| found.error_code == Code::None.code())
     }
 
     /// Whether no other operator is about to send the node away or back.
