@@ -2,9 +2,11 @@
 
 use super::classic::{Group, Phase};
 use super::consumer::Consumer;
+use super::consumer::classic::PROTOCOL_TYPE;
 use super::desk::{Desk, TEXT_BYTES_MAX, Then, Waiter};
 use super::interface::{Join, Joined, Leaving, MemberClaim, Outcome, Refusal, Sync};
 use super::member::{Member, Waits, protocols_bytes};
+use super::record::embedded::Subscription;
 use crate::id::RequestId;
 use crate::{mutant, reached};
 
@@ -159,7 +161,8 @@ impl Group {
     }
 
     /// A static member is back without its id: it takes its own place, under a new id, and the
-    /// old one is fenced. Where nothing else changes there is no rebalance. KIP-345, KIP-814.
+    /// old one is fenced. There is no rebalance unless its topics change, or what the group chooses
+    /// to speak: what it had when it last joined is its past. KIP-345, KIP-814.
     fn replace_static(&mut self, old: &str, join: Join, desk: &mut Desk<'_>) {
         let id = desk.draw_member_id(join.instance.as_ref().unwrap_or(&join.client_id));
         let led = self.leader.as_deref() == Some(old);
@@ -170,12 +173,13 @@ impl Group {
         member.knows_id = true;
         member.heard = desk.now.monotonic;
         member.update(&join);
-        let unchanged = member.supports(&chosen) && member.metadata(&chosen) == metadata;
+        let unchanged = self.protocol_type != PROTOCOL_TYPE
+            || Subscription::wants_the_same(&metadata, &member.metadata(&chosen));
         self.insert(member);
         if led {
             self.leader = Some(id.clone());
         }
-        if self.phase == Phase::Stable && unchanged {
+        if self.phase == Phase::Stable && unchanged && self.vote() == chosen {
             reached!("static-member-returns");
             let joined = self.rejoined(&id, old, join.skip_assignment);
             if mutant!("static-double-owner") {

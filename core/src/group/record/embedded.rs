@@ -48,6 +48,17 @@ impl Subscription {
         }
         Ok(subscription)
     }
+
+    /// Whether both subscribe to the same topics, whatever else they say; unknown bytes want what
+    /// they wanted before.
+    pub(in super::super) fn wants_the_same(before: &[u8], after: &[u8]) -> bool {
+        let topics = |bytes| {
+            let mut topics = Self::decode(bytes).ok()?.topics;
+            topics.sort_unstable();
+            Some(topics)
+        };
+        before == after || topics(before).zip(topics(after)).is_none_or(|(was, is)| was == is)
+    }
 }
 
 /// What a leader gave a member, as far as there are such partitions.
