@@ -18,6 +18,7 @@ mod desk;
 mod kinds;
 mod member;
 mod migrate;
+mod missed;
 mod offsets;
 mod requests;
 mod topics;

@@ -189,6 +189,23 @@ fn a_hundred_classic_members_time_out_in_one_rebalance() {
     assert_eq!(group.ids.len(), 1);
 }
 
+/// Nobody is left: all come back, and the group does not wait for more than it misses.
+#[test]
+fn all_classic_members_time_out_and_are_back_in_one_generation() {
+    let mut group = Classic::stable();
+    group.stage.wait(2 * SESSION);
+    let joins: Vec<u64> = (0..=MEMBERS)
+        .map(|_| {
+            group.stage.wait(MILLISECOND);
+            group.join("")
+        })
+        .collect();
+    group.sync(&joins);
+    // One generation, and that in which nobody was left.
+    assert_eq!((group.generation, group.ids.len()), (3, MEMBERS + 1));
+    assert_eq!(group.heartbeat(MEMBERS), Outcome::Alive);
+}
+
 #[test]
 fn a_coordinator_that_was_away_longer_than_every_session_moves_no_classic_member() {
     let mut group = Classic::stable();
@@ -275,6 +292,24 @@ fn a_hundred_consumers_time_out_in_one_rebalance() {
     }
     assert_eq!(group.has[0].len(), 2 * MEMBERS, "it has all of it");
     assert!(changes <= 1, "it was given more than once: {shares:?}");
+}
+
+#[test]
+fn all_consumers_time_out_and_are_given_their_parts_once() {
+    let mut group = Consumers::stable();
+    group.stage.wait(120 * Duration::from_secs(1));
+    group.epochs.fill(0);
+    group.has.fill(Assignment::default());
+    let mut parts = BTreeSet::new();
+    for _ in 0..3 {
+        for place in 0..=MEMBERS {
+            group.heartbeat(place).expect("it is a member");
+            group.stage.wait(MILLISECOND);
+            parts.insert(group.has[place].len());
+        }
+    }
+    assert_eq!(parts, BTreeSet::from([0, 1, 2]), "nobody had more than its part");
+    assert_eq!(group.has.iter().map(Assignment::len).sum::<usize>(), 2 * MEMBERS);
 }
 
 #[test]

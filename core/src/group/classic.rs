@@ -8,6 +8,7 @@ use super::consumer::Consumer;
 use super::desk::{Desk, Then};
 use super::interface::{GroupLimits, Joined, Outcome, Refusal, TopicPartition};
 use super::member::{Member, Waits};
+use super::missed::Missed;
 use super::record::{Entry, StoredGroup, StoredOffset};
 use super::transactional::InTransaction;
 use crate::id::{ProducerId, RequestId};
@@ -39,6 +40,8 @@ pub(super) struct Group {
     /// Appends in flight.
     pub(super) appends: usize,
     pub(super) joins: u64,
+    /// Who fell silent since the last generation.
+    pub(super) missed: Missed,
     /// Where it is a consumer group; then there are no members of the classic protocol.
     pub(super) consumer: Option<Box<Consumer>>,
     /// When sessions and reservations end: an index over `members` and `reserved`.
@@ -91,6 +94,7 @@ impl Group {
             since,
             appends: 0,
             joins: 0,
+            missed: Missed::default(),
             consumer: None,
             sessions: BTreeSet::new(),
         }
@@ -280,6 +284,7 @@ impl Group {
                 released = true;
             } else {
                 reached!("session-ends");
+                self.missed.lose();
                 self.remove(&id, Refusal::UnknownMember, desk);
                 departed = true;
             }
@@ -349,9 +354,14 @@ impl Group {
     }
 
     /// A new group waits a little for more members: each newcomer extends the wait, up to the
-    /// rebalance timeout.
+    /// rebalance timeout. One that lost all of its members waits until as many are back.
     pub(super) fn gather_more(&mut self, desk: &Desk<'_>) {
         if let Phase::Preparing { since, .. } = self.phase {
+            if self.missed.are_back(self.members.len()) {
+                reached!("all-are-back");
+                self.phase = Phase::Preparing { since, gather: None };
+                return;
+            }
             let wait = desk.now.monotonic + desk.limits.initial_rebalance_delay;
             let gather = Some(wait.min(since + self.rebalance_timeout()));
             self.phase = Phase::Preparing { since, gather };
@@ -382,6 +392,7 @@ impl Group {
             .map(|member| member.id.clone())
             .collect();
         for id in absent {
+            self.missed.lose();
             self.remove(&id, Refusal::UnknownMember, desk);
         }
         if self.members.is_empty() {
@@ -392,6 +403,7 @@ impl Group {
             self.phase = Phase::Preparing { since: desk.now.monotonic, gather: None };
             return;
         };
+        self.missed.forget();
         self.leader = Some(leader);
         self.generation = self.generation.checked_add(1).unwrap_or(1);
         self.protocol = Some(self.vote());

@@ -26,6 +26,7 @@ use super::desk::Desk;
 use super::interface::{
     ConsumerDescribed, ConsumerMemberDescribed, GroupLimits, NamedAssignment, Refusal, TopicInfo,
 };
+use super::missed::Missed;
 use super::record::{ConsumerEntry, ConsumerMember};
 use super::topics::{Pattern, Topics};
 use crate::id::{RequestId, TopicId};
@@ -95,6 +96,10 @@ pub(super) struct Consumer {
     joining: BTreeMap<String, Joining>,
     /// When targets were last computed in this life.
     assigned_at: Option<Instant>,
+    /// Who fell silent since somebody was heard.
+    missed: Missed,
+    /// Until when the group, of which nobody was left, waits for those that it misses.
+    awaits_until: Option<Instant>,
     pub(super) keeping: Keeping,
 }
 
@@ -110,6 +115,8 @@ impl Consumer {
             patterns: BTreeMap::new(),
             joining: BTreeMap::new(),
             assigned_at: None,
+            missed: Missed::default(),
+            awaits_until: None,
             keeping: Keeping::default(),
         }
     }
@@ -228,6 +235,7 @@ impl Consumer {
                 self.change_presence(&id, |presence| presence.forgive(now, patience));
             } else {
                 reached!("consumer-session-ends");
+                self.missed.lose();
                 self.remove(&id, Refusal::UnknownMember, desk);
                 departed = true;
             }
@@ -310,6 +318,10 @@ impl Consumer {
 
     /// A new member, who has nothing yet.
     fn enlist(&mut self, id: &str, instance: Option<String>, desk: &Desk<'_>) {
+        if self.is_empty() && self.missed.any() {
+            let until = desk.now.monotonic + desk.limits.consumer_assignment_interval;
+            self.awaits_until = Some(until);
+        }
         if let Some(instance) = &instance {
             self.instances.insert(instance.clone(), id.to_owned());
         }

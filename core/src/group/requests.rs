@@ -347,6 +347,8 @@ impl Group {
             results.push((leaving, refusal));
         }
         if departed {
+            // Those that say farewell are not the ones that come back.
+            self.missed.forget();
             self.after_departure(desk);
         } else if released {
             self.try_complete_join(desk);

@@ -87,6 +87,9 @@ impl Consumer {
         } else {
             self.resolve(&heartbeat)?;
             self.check_heartbeat_epoch(&heartbeat)?;
+            if self.awaits_until.is_none() {
+                self.missed.forget();
+            }
         }
         changed |= self.update(&heartbeat, desk)?;
         changed |= self.refresh(desk.topics);
@@ -298,6 +301,7 @@ impl Consumer {
             self.change_presence(id, |presence| presence.heard = now);
         } else {
             self.remove(id, Refusal::UnknownMember, desk);
+            self.missed.forget();
             self.after_departure(desk);
         }
         Ok(ConsumerAlive {

@@ -87,8 +87,10 @@ impl Consumer {
     /// When targets are to be computed, if they are.
     pub(super) fn target_due(&self, limits: &GroupLimits) -> Option<Instant> {
         let due = self.assigned_at.map(|at| at + limits.consumer_assignment_interval);
+        let are_back = self.missed.are_back(self.state.members.len());
+        let awaited = self.awaits_until.filter(|_| !are_back);
         // Without a time it was due at once, and was done.
-        due.filter(|_| self.state.epoch > self.state.target_epoch)
+        due.max(awaited).filter(|_| self.state.epoch > self.state.target_epoch)
     }
 
     /// Computes the targets, unless they were just now: what changes within a moment costs one
@@ -122,5 +124,9 @@ impl Consumer {
         self.state.target_epoch = self.state.epoch;
         self.keeping.soil(Key::TargetEpoch);
         self.assigned_at = Some(now);
+        if self.awaits_until.take().is_some() {
+            reached!("the-missed-were-awaited");
+            self.missed.forget();
+        }
     }
 }
