@@ -17,8 +17,9 @@ A partition stands still while it has no owner (from a client's hook for revoked
 to the next hook for assigned ones), and while a record waits in it that nobody has consumed yet; the
 end is always a record that was consumed, which nobody had before. Of partitions that are not handed
 over, waiting counts from 0.3 s on. The table tells the sum over all partitions, and how long they
-had no owner by the hooks alone. Rebalances are the epochs (consumer protocol) or generations (classic) in which members
-were, without that of the beginning; behind it, by how much the group's epoch rose.
+had no owner by the hooks alone. Rebalances are the generations (classic) in which members were, or
+the epochs (KIP-848) in which a member was given partitions or gave some up, without that of the
+beginning; behind it, by how much the group's epoch rose.
 
 Sessions and heartbeats are the same with both brokers; Kafka's other settings are its defaults, and
 ours are those of `serve`: a new group waits three seconds for members.
@@ -109,7 +110,7 @@ class Group:
             raise SystemExit(f"{what}: the group did not come to rest: {ended}")
         result = ended["watch"]
         # The epoch of the beginning is among those that were seen.
-        result["epochs"] -= before[0] > 0
+        result["epochs"] = len({*result["epochs"]} - {before[0]})
         result["rise"] = ended["epochs"][0] - max(before[0], 0)
         result["processor"] = span.broker
         print(f"{time.strftime('%H:%M:%S')}   {what}: {result}", file=sys.stderr)

@@ -28,6 +28,9 @@ func newGroup(p parameters) *group {
 		p: p, watch: newWatch(p.Partitions, milliseconds(p.Interval)), asker: client(p),
 		members: map[int]*kgo.Client{},
 	}
+	if p.Protocol == "consumer" {
+		return g // An epoch that gives nobody anything is no rebalance.
+	}
 	go func() {
 		for range time.Tick(50 * time.Millisecond) {
 			for _, epoch := range g.memberEpochs() {
@@ -43,7 +46,7 @@ func (g *group) join(place int) {
 	p := g.p
 	name := func(after func(int, []int32)) func(context.Context, *kgo.Client, map[string][]int32) {
 		return func(_ context.Context, c *kgo.Client, all map[string][]int32) {
-			if _, epoch := c.GroupMetadata(); epoch > 0 {
+			if _, epoch := c.GroupMetadata(); epoch > 0 && len(all[p.Topic]) > 0 {
 				g.watch.saw(epoch)
 			}
 			after(place, all[p.Topic])

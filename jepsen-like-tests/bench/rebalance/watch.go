@@ -2,6 +2,8 @@
 package main
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -172,8 +174,9 @@ type totals struct {
 	Unowned float64 `json:"unowned"`
 	// Partitions that were given up and consumed again.
 	Handed int `json:"handed"`
-	// Epochs, or generations, in which a member was.
-	Epochs int `json:"epochs"`
+	// Generations in which a member was; or, by KIP-848, epochs in which one was given something, or
+	// had to give it up.
+	Epochs []int32 `json:"epochs"`
 	// From the begin until the last partition was given, or given up.
 	Settled float64 `json:"settled"`
 	// Records that were consumed again, and partitions that were given while another had them.
@@ -187,7 +190,7 @@ func (w *watch) end() totals {
 	w.state.Lock()
 	defer w.state.Unlock()
 	t := totals{
-		Handed: w.handed, Epochs: len(w.epochs), Again: w.again, Twice: w.twice,
+		Handed: w.handed, Epochs: slices.Sorted(maps.Keys(w.epochs)), Again: w.again, Twice: w.twice,
 		Settled: max(0, w.changed.Sub(w.since).Seconds()),
 		Since:   w.since.UnixNano(), Until: time.Now().UnixNano(),
 	}
