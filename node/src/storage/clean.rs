@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use quorate_core::batch::{Batch, Levels};
 use quorate_core::compaction::keys::Keys;
 use quorate_core::compaction::pass::{Counts, Gathering, Pass, Step};
@@ -329,8 +329,10 @@ struct Opened {
     file: Arc<dyn File>,
     index: Index,
     position: u64,
-    chunks: Vec<Bytes>,
-    bytes: u64,
+    /// What is to be written next, copied: a batch that stays holds the whole piece that it was
+    /// read in, and a thinned one the room of all its records. Where little stays, a few hundred of
+    /// them would hold gigabytes.
+    pending: BytesMut,
 }
 
 impl Output<'_> {
@@ -349,10 +351,11 @@ impl Output<'_> {
                     let bytes = FrameHeader::of(partition, &batch, levels).frame_bytes();
                     debug_assert_eq!(bytes, (FRAME_HEADER_BYTES + batch.len()) as u64);
                     open.index.push(batch.header(), levels, bytes);
-                    open.chunks.extend(frame_chunks(partition, &batch, levels));
-                    open.bytes += bytes;
+                    for chunk in frame_chunks(partition, &batch, levels) {
+                        open.pending.extend_from_slice(&chunk);
+                    }
                     written += bytes;
-                    if open.bytes >= PIECE_BYTES as u64 {
+                    if open.pending.len() >= PIECE_BYTES {
                         open.flush().await?;
                     }
                 }
@@ -374,8 +377,8 @@ impl Output<'_> {
             }
             opened => opened.map_err(not_written(&path))?,
         };
-        let (chunks, index) = (Vec::new(), Index::new(base));
-        self.open = Some(Opened { path, file, index, position: 0, chunks, bytes: 0 });
+        let (pending, index) = (BytesMut::new(), Index::new(base));
+        self.open = Some(Opened { path, file, index, position: 0, pending });
         Ok(())
     }
 
@@ -397,10 +400,11 @@ impl Output<'_> {
 
 impl Opened {
     async fn flush(&mut self) -> Result<(), CleanError> {
-        let chunks = std::mem::take(&mut self.chunks);
-        let written = self.file.write_at(self.position, chunks).await;
+        let pending = self.pending.split().freeze();
+        let bytes = pending.len() as u64;
+        let written = self.file.write_at(self.position, vec![pending]).await;
         written.map_err(not_written(&self.path))?;
-        self.position += std::mem::take(&mut self.bytes);
+        self.position += bytes;
         Ok(())
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::maybe_done;
@@ -337,6 +338,31 @@ async fn what_compaction_left_may_find_the_journal_full() {
     let marks = quorate_core::mark::take();
     let mark = "cleaned-written-by-a-checkpoint";
     assert!(marks.get(mark).is_some_and(|&count| count > 0), "{marks:?}");
+}
+
+/// One batch of each piece stays as it is. Held as it was read until a piece of the new segment was
+/// full, each of them held a whole piece: ten gigabytes of a log that leaves ten megabytes.
+#[tokio::test]
+async fn little_that_stays_does_not_hold_what_was_read() {
+    let (disk, log) = (MemoryDisk::tracked(64 << 20), partition(1));
+    let watched = Watched::new(disk);
+    let mut engine = Engine::open(watched.clone(), config("/data")).await.expect("it opens");
+    engine.open_log(log).await.expect("new");
+    for tag in 0..2_000 {
+        let key = if tag % 200 == 0 { tag } else { 1 };
+        append(&mut engine, log, key, tag, 4_000).await;
+    }
+    engine.roll(log).await;
+    append(&mut engine, log, 1, 2_000, 40).await;
+    assert!(engine.settle(log).await);
+    let held = &watched.seen.segment_bytes_held_max;
+    held.store(0, Ordering::SeqCst);
+    let cleaned = make_within(&engine, log, 1 << 16, 64 << 20).await.expect("a pass");
+    let held = held.load(Ordering::SeqCst);
+    let left: u64 = cleaned.segments.iter().map(|segment| segment.info.bytes).sum();
+    assert!((40_000..100_000).contains(&left), "ten batches and what stands between: {left}");
+    // A piece, and the next one while a frame begins in the one and ends in the other.
+    assert!((1 << 20..=2 << 20).contains(&held), "{held} bytes");
 }
 
 /// What a log must hold, and may.

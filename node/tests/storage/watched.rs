@@ -14,6 +14,9 @@ use tokio::sync::Semaphore;
 pub(crate) struct Seen {
     /// Bytes read from segments.
     pub(crate) segment_bytes_read: AtomicU64,
+    /// ... and of these, how many somebody still holds.
+    segment_bytes_held: AtomicUsize,
+    pub(crate) segment_bytes_held_max: AtomicUsize,
     handles: AtomicUsize,
     pub(crate) handles_max: AtomicUsize,
     /// One permit for each file that may be removed.
@@ -67,6 +70,8 @@ impl Watched {
     pub(crate) fn new(disk: MemoryDisk) -> Arc<Self> {
         let seen = Seen {
             segment_bytes_read: AtomicU64::new(0),
+            segment_bytes_held: AtomicUsize::new(0),
+            segment_bytes_held_max: AtomicUsize::new(0),
             handles: AtomicUsize::new(0),
             handles_max: AtomicUsize::new(0),
             removals: Semaphore::new(Semaphore::MAX_PERMITS),
@@ -154,6 +159,32 @@ struct WatchedFile {
     kind: Kind,
 }
 
+/// Bytes of a segment until the last who has a part of them lets go.
+struct Held {
+    read: Bytes,
+    seen: Arc<Seen>,
+}
+
+impl Held {
+    fn new(read: Bytes, seen: Arc<Seen>) -> Self {
+        let held = seen.segment_bytes_held.fetch_add(read.len(), Ordering::SeqCst) + read.len();
+        seen.segment_bytes_held_max.fetch_max(held, Ordering::SeqCst);
+        Self { read, seen }
+    }
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.read
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.seen.segment_bytes_held.fetch_sub(self.read.len(), Ordering::SeqCst);
+    }
+}
+
 impl Drop for WatchedFile {
     fn drop(&mut self) {
         self.seen.handles.fetch_sub(1, Ordering::SeqCst);
@@ -170,6 +201,7 @@ impl File for WatchedFile {
             let read = self.file.read_at(position, bytes).await?;
             if self.kind == Kind::Segment {
                 self.seen.segment_bytes_read.fetch_add(read.len() as u64, Ordering::SeqCst);
+                return Ok(Bytes::from_owner(Held::new(read, Arc::clone(&self.seen))));
             }
             Ok(read)
         })
