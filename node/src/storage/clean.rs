@@ -35,6 +35,9 @@ use crate::disk::{File, Open};
 
 /// Files are read and written in pieces of so many bytes, or of one batch.
 const PIECE_BYTES: usize = 1 << 20;
+/// What is written is synced in parts: a gigabyte at once would keep the disk from the journal, and
+/// all producers waiting, for as long as that takes.
+const SYNC_BYTES: u64 = 8 << 20;
 
 pub type Pause<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
@@ -329,6 +332,8 @@ struct Opened {
     file: Arc<dyn File>,
     index: Index,
     position: u64,
+    /// Written since the last sync.
+    unsynced: u64,
     /// What is to be written next, copied: a batch that stays holds the whole piece that it was
     /// read in, and a thinned one the room of all its records. Where little stays, a few hundred of
     /// them would hold gigabytes.
@@ -378,7 +383,7 @@ impl Output<'_> {
             opened => opened.map_err(not_written(&path))?,
         };
         let (pending, index) = (BytesMut::new(), Index::new(base));
-        self.open = Some(Opened { path, file, index, position: 0, pending });
+        self.open = Some(Opened { path, file, index, position: 0, unsynced: 0, pending });
         Ok(())
     }
 
@@ -388,7 +393,7 @@ impl Output<'_> {
         open.flush().await?;
         // zoo D9: what replaces records that were durable is not.
         if !mutant!("rewrite-not-synced") {
-            open.file.sync().await.map_err(not_written(&open.path))?;
+            open.sync().await?;
         }
         let (base, disk) = (open.index.base(), &*self.reader.shared.disk);
         let path = self.reader.log.file(base, self.generation, FileKind::Index);
@@ -405,6 +410,15 @@ impl Opened {
         let written = self.file.write_at(self.position, vec![pending]).await;
         written.map_err(not_written(&self.path))?;
         self.position += bytes;
+        self.unsynced += bytes;
+        if self.unsynced >= SYNC_BYTES {
+            self.sync().await?;
+        }
         Ok(())
+    }
+
+    async fn sync(&mut self) -> Result<(), CleanError> {
+        self.unsynced = 0;
+        self.file.sync().await.map_err(not_written(&self.path))
     }
 }

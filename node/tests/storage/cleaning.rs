@@ -365,6 +365,27 @@ async fn little_that_stays_does_not_hold_what_was_read() {
     assert!((1 << 20..=2 << 20).contains(&held), "{held} bytes");
 }
 
+/// A large segment is not synced at once: until it is, nobody else's sync comes back.
+#[tokio::test]
+async fn what_stays_is_synced_in_parts() {
+    let (disk, log) = (MemoryDisk::tracked(256 << 20), partition(1));
+    let watched = Watched::new(disk);
+    let mut engine = Engine::open(watched.clone(), config("/data")).await.expect("it opens");
+    engine.open_log(log).await.expect("new");
+    for tag in 0..700 {
+        append(&mut engine, log, tag, tag, 30_000).await;
+    }
+    engine.roll(log).await;
+    append(&mut engine, log, 1, 700, 40).await;
+    assert!(engine.settle(log).await);
+    let unsynced = &watched.seen.segment_bytes_unsynced_max;
+    unsynced.store(0, Ordering::SeqCst);
+    let cleaned = make_within(&engine, log, 1 << 16, 64 << 20).await.expect("a pass");
+    let unsynced = unsynced.load(Ordering::SeqCst);
+    assert!(cleaned.segments[0].info.bytes > 20_000_000, "{:?}", cleaned.segments);
+    assert!((8 << 20..10 << 20).contains(&unsynced), "{unsynced} bytes");
+}
+
 /// What a log must hold, and may.
 #[derive(Default)]
 struct Model {

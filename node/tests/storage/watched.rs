@@ -17,6 +17,8 @@ pub(crate) struct Seen {
     /// ... and of these, how many somebody still holds.
     segment_bytes_held: AtomicUsize,
     pub(crate) segment_bytes_held_max: AtomicUsize,
+    /// The most that was written to a segment and not synced yet.
+    pub(crate) segment_bytes_unsynced_max: AtomicU64,
     handles: AtomicUsize,
     pub(crate) handles_max: AtomicUsize,
     /// One permit for each file that may be removed.
@@ -72,6 +74,7 @@ impl Watched {
             segment_bytes_read: AtomicU64::new(0),
             segment_bytes_held: AtomicUsize::new(0),
             segment_bytes_held_max: AtomicUsize::new(0),
+            segment_bytes_unsynced_max: AtomicU64::new(0),
             handles: AtomicUsize::new(0),
             handles_max: AtomicUsize::new(0),
             removals: Semaphore::new(Semaphore::MAX_PERMITS),
@@ -112,7 +115,8 @@ impl Disk for Watched {
                 () => Kind::Other,
             };
             let seen = Arc::clone(&self.seen);
-            Ok(Arc::new(WatchedFile { file, seen, kind }) as Arc<dyn File>)
+            let unsynced = AtomicU64::new(0);
+            Ok(Arc::new(WatchedFile { file, seen, kind, unsynced }) as Arc<dyn File>)
         })
     }
 
@@ -157,6 +161,8 @@ struct WatchedFile {
     file: Arc<dyn File>,
     seen: Arc<Seen>,
     kind: Kind,
+    /// Written to it and not synced yet.
+    unsynced: AtomicU64,
 }
 
 /// Bytes of a segment until the last who has a part of them lets go.
@@ -208,6 +214,11 @@ impl File for WatchedFile {
     }
 
     fn write_at(&self, position: u64, chunks: Vec<Bytes>) -> Io<'_, ()> {
+        let bytes = chunks.iter().map(Bytes::len).sum::<usize>() as u64;
+        let unsynced = self.unsynced.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        if self.kind == Kind::Segment {
+            self.seen.segment_bytes_unsynced_max.fetch_max(unsynced, Ordering::SeqCst);
+        }
         self.file.write_at(position, chunks)
     }
 
@@ -222,6 +233,7 @@ impl File for WatchedFile {
     fn sync(&self) -> Io<'_, ()> {
         Box::pin(async move {
             self.seen.sync_may_go(self.kind).await?;
+            self.unsynced.store(0, Ordering::SeqCst);
             self.file.sync().await
         })
     }
