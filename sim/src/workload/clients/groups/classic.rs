@@ -126,13 +126,16 @@ impl Classic {
         let joined = self.join(member).await?;
         let leads = joined.leader.as_str() == self.id && !joined.skip_assignment;
         let partitions = self.sync(member, &joined, leads).await?;
+        // What it said, when it joined, that it has, and was not given: whoever leads keeps that
+        // from everyone until this member joins again. So it does, also where it loses all of it
+        // below; or else that is nobody's for good.
+        let owned = self.work.owned();
+        let revoked: Partitions = owned.difference(&partitions).copied().collect();
         if joined.generation_id != self.generation + 1 {
             // Others may have had, in the generation that it missed, what it had.
             self.lose_everything(member);
         }
         self.generation = joined.generation_id;
-        let owned = self.work.owned();
-        let revoked: Partitions = owned.difference(&partitions).copied().collect();
         let who = self.claim(member);
         if !revoked.is_empty() {
             reached!("a-member-gives-partitions-up");
