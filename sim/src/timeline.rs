@@ -4,12 +4,16 @@
 //! Here is what the page knows, as one object of JSON; `timeline/page.html` is the page, which
 //! loads nothing else.
 
+mod story;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
+pub use self::story::story;
 use crate::check::Violation;
+use crate::check::anomalies::ANOMALIES;
 use crate::history::{Call, End, History, client_name};
 use crate::plan::Plan;
 use crate::plan::text::{Item as _, Line};
@@ -108,6 +112,9 @@ struct Wrong {
     witnesses: Vec<usize>,
     at: u64,
     event: u64,
+    /// What came later has no part in it.
+    #[serde(skip)]
+    until: u64,
 }
 
 /// The page of a run that was watched (`Sink::Events`).
@@ -409,8 +416,13 @@ impl<'a> Draft<'a> {
                 |(moment, ..)| moment.ordinal,
             );
             let Violation { property, place, sentence } = violation;
+            // Clients' answers show an anomaly by themselves. What the world looked at only in the
+            // end may have come about at any time.
+            let is_shown =
+                blamed.is_some() || ANOMALIES.iter().any(|known| known.here.contains(&property));
+            let until = if is_shown { at } else { self.end };
             let sentence = self.named(&sentence);
-            Wrong { property: property.to_owned(), place, sentence, witnesses, at, event }
+            Wrong { property: property.to_owned(), place, sentence, witnesses, at, event, until }
         })
         .collect()
     }

@@ -88,6 +88,13 @@ pub enum Command {
         #[arg(long, value_name = "FILE.html")]
         timeline: Option<PathBuf>,
     },
+    /// Run a plan from a file, and tell how its failure came about: what struck, who led, and the
+    /// operations that show it.
+    Explain {
+        file: PathBuf,
+        #[command(flatten)]
+        how: How,
+    },
     /// The simplest plan that fails alike. Exit code 0 if it does when it is run once more.
     Shrink(flags::Shrink),
     /// Run what standard input asks for; other commands use it.
@@ -271,6 +278,7 @@ pub fn main() -> std::process::ExitCode {
         Command::Replay { file, how, show, timeline } => {
             replay::run(&file, &how, &show, timeline.as_deref())
         }
+        Command::Explain { file, how } => replay::explain(&file, &how),
         Command::Shrink(flags) => shrink::run(&flags),
         Command::Worker => worker::serve(),
         Command::Corpus => single::corpus(),

@@ -37,6 +37,37 @@ fn a_picture_has_all_that_happened() {
 }
 
 #[test]
+fn a_story_has_what_led_to_the_failure_and_nothing_later() {
+    let (plan, mut report) = watched(3);
+    assert!(story(&plan, World::Cores, None, &report).contains("nothing to explain"));
+    let appended = |operation: &crate::history::Operation| {
+        matches!(&operation.end, End::Appended { base: Some(_), .. })
+    };
+    let places = report.history.operations.iter().enumerate();
+    let place = places.filter(|(_, operation)| appended(operation)).nth(20).expect("so many").0;
+    let operation = &report.history.operations[place];
+    let partition = operation.call.partition().to_string();
+    let at = micros(operation.completed.expect("it has ended").as_duration());
+    let sentence = format!("operation {place} was told an offset that nobody had");
+    let violation = Violation { property: "lost-write", place: partition.clone(), sentence };
+    report.verdict = crate::run::Verdict::Safety;
+    report.violations = vec![violation.clone()];
+    let told = story(&plan, World::Cores, None, &report);
+    assert!(told.contains(&violation.sentence) && told.contains(&format!("leads {partition}")));
+    assert!(told.contains("seen to be wrong") && told.contains("append"), "{told}");
+    let earlier = plan.faults.iter().filter(|fault| micros(fault.at) <= at).count();
+    let later = plan.faults.iter().filter(|fault| micros(fault.at) <= report_end(&report)).count();
+    let later = later - earlier;
+    assert_eq!(told.matches('✗').count(), earlier, "{told}");
+    assert_eq!(told.contains(&format!("{later} later faults")), later > 0, "{told}");
+}
+
+fn report_end(report: &Report) -> u64 {
+    let last = report.trace.kept.events.last().expect("something happened");
+    micros(report.simulated.max(last.moment.at))
+}
+
+#[test]
 fn nothing_in_the_data_ends_the_script() {
     let (mut plan, report) = watched(5);
     plan.story = vec!["</script><!-- is no end".to_owned()];

@@ -8,7 +8,8 @@ use super::single::{print, read_plan, run_one};
 use super::{How, Show, USAGE, picture};
 use crate::plan::Plan;
 use crate::replay::{answer, parting};
-use crate::run::{self, Options, Report, World};
+use crate::run::{self, Options, Report, Verdict, World};
+use crate::timeline;
 use crate::told::Told;
 use crate::trace::Sink;
 
@@ -36,6 +37,30 @@ pub(super) fn run(file: &Path, how: &How, show: &Show, timeline: Option<&Path>) 
         Some(code) if code != 0 => code,
         _ => report.verdict.exit_code(),
     }
+}
+
+/// Tells how the failure of the plan came about; an exit code.
+pub(super) fn explain(file: &Path, how: &How) -> u8 {
+    let plan = match read_plan(file) {
+        Ok(plan) => plan,
+        Err(error) => {
+            println!("{}: the plan no longer applies: {error}", file.display());
+            return USAGE;
+        }
+    };
+    let (world, mutant) = how.place_of(&plan);
+    let report = picture::watch(&plan, world, mutant.as_deref());
+    print!("{}", timeline::story(&plan, world, mutant.as_deref(), &report));
+    if report.verdict != Verdict::Passed {
+        let file = file.display();
+        println!();
+        println!("  cargo sim replay {file} --trace                 every change of state");
+        println!("  cargo sim replay {file} --timeline run.html     the same as a page");
+        println!(
+            "  cargo sim shrink {file}                         the simplest plan that fails alike"
+        );
+    }
+    report.verdict.exit_code()
 }
 
 /// Says which of the answers it is.
