@@ -3,16 +3,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use quorate_core::batch::Batch;
 use quorate_core::id::{Offset, TopicId};
 use quorate_core::mutant;
 use quorate_core::partition::interface::Isolation;
 use quorate_core::time::Instant;
+use tokio::sync::mpsc;
+use tracing::Instrument as _;
 
 use super::fetch::{fetch_request, fetched, is_out_of_range, records_of};
 use super::metadata::{partition_named, refusal, topic_named};
@@ -106,7 +106,23 @@ enum Done {
     Asked(Result<(), Error>),
 }
 
-type Job = Pin<Box<dyn Future<Output = Done> + Send>>;
+/// Starts a job as a task of its own, which ends with its consumer. Who reads may do something else
+/// for long between two polls, and a job may have the lock under which a broker is dialled
+/// (`route.rs`): as a future that only polls drive, it would hold up all that its client asks that
+/// broker meanwhile, a member's heartbeats, commits and good-bye among them.
+fn start(jobs: &mpsc::UnboundedSender<Done>, job: impl Future<Output = Done> + Send + 'static) {
+    let jobs = jobs.clone();
+    let life = async move {
+        let done = tokio::select! {
+            biased;
+            () = jobs.closed() => return,
+            done = job => done,
+        };
+        // The consumer may have gone this very moment.
+        let _ = jobs.send(done);
+    };
+    tokio::spawn(life.in_current_span());
+}
 
 /// Reads the partitions that it is assigned. It belongs to no group; `GroupConsumer` does.
 pub struct Consumer {
@@ -114,7 +130,9 @@ pub struct Consumer {
     config: ConsumerConfig,
     assigned: BTreeMap<Place, Assigned>,
     assignments: u64,
-    jobs: FuturesUnordered<Job>,
+    /// Where jobs say what came of them: at most one for each broker and one for each partition.
+    jobs: mpsc::UnboundedSender<Done>,
+    done: mpsc::UnboundedReceiver<Done>,
     /// Brokers with a fetch under way.
     fetching: Vec<String>,
     asking: bool,
@@ -126,12 +144,14 @@ pub struct Consumer {
 impl Consumer {
     #[must_use]
     pub fn new(client: Client, config: ConsumerConfig) -> Self {
+        let (jobs, done) = mpsc::unbounded_channel();
         Self {
             client,
             config,
             assigned: BTreeMap::new(),
             assignments: 0,
-            jobs: FuturesUnordered::new(),
+            jobs,
+            done,
             fetching: Vec::new(),
             asking: false,
             ready: VecDeque::new(),
@@ -193,7 +213,7 @@ impl Consumer {
             let until = wake.map_or(deadline, |wake| wake.min(deadline));
             let done = tokio::select! {
                 biased;
-                Some(done) = self.jobs.next(), if !self.jobs.is_empty() => Some(done),
+                Some(done) = self.done.recv() => Some(done),
                 () = clock.sleep_until(until) => None,
             };
             let now = clock.now().monotonic;
@@ -247,13 +267,13 @@ impl Consumer {
                     position,
                     isolation,
                 );
-                self.jobs.push(Box::pin(job));
+                start(&self.jobs, job);
                 continue;
             };
             let Some((address, id)) = self.client.inner.metadata.leader(&place.0, place.1) else {
                 if !self.asking {
                     self.asking = true;
-                    self.jobs.push(Box::pin(ask(self.client.clone(), place.clone())));
+                    start(&self.jobs, ask(self.client.clone(), place.clone()));
                 }
                 continue;
             };
@@ -270,7 +290,7 @@ impl Consumer {
             }
             self.fetching.push(address.clone());
             let job = fetch(self.client.clone(), self.config.fetch.clone(), address, places);
-            self.jobs.push(Box::pin(job));
+            start(&self.jobs, job);
         }
         wake
     }

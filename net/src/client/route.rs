@@ -41,7 +41,8 @@ pub(crate) struct Routes {
     peers: Mutex<BTreeMap<(String, Lane), Arc<Peer>>>,
 }
 
-/// One address and lane. The lock is held while dialling, so that only one task dials.
+/// One address and lane. The lock is held while dialling, so that only one task dials. Whoever may
+/// have it, or wait for it, must be polled until that is over: nobody else gets it meanwhile.
 #[derive(Default)]
 struct Peer {
     link: tokio::sync::Mutex<Option<Arc<Link>>>,

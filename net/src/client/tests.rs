@@ -211,6 +211,22 @@ async fn a_consumer_reads_everything_and_finds_its_way_back() {
     assert_eq!(error.code(), Some(Code::OffsetOutOfRange));
 }
 
+/// In the life of seed 3993 of three nodes a member never came to an end of leaving its group.
+#[tokio::test]
+async fn a_consumer_that_nobody_polls_holds_nobody_up() {
+    let config = ClientConfig {
+        connect_timeout: BRIEF,
+        operation_timeout: BRIEF * 20,
+        ..ClientConfig::new("mute:3,one:1")
+    };
+    let client = Client::new(Arc::new(cluster()), Arc::new(TestClock::start()), config);
+    let mut consumer = Consumer::new(client.clone(), ConsumerConfig::default());
+    consumer.assign(&Arc::from(TOPIC), 0, Position::Offset(Offset(0)));
+    assert_eq!(consumer.poll(BRIEF / 10).await.unwrap(), None, "it dials the one that is mute");
+    assert_eq!(client.topic(TOPIC).await.unwrap().partition_count(), 1);
+    drop(consumer);
+}
+
 #[tokio::test]
 async fn closing_a_producer_sends_what_lingers() {
     let cluster = cluster();
