@@ -8,6 +8,7 @@ use bytes::Bytes;
 use quorate_core::batch::checksum::checksum;
 use quorate_core::batch::{Batch, Records};
 use quorate_core::id::Offset;
+use quorate_core::reached;
 
 /// A batch is decompressed to so much at most.
 const UNCOMPRESSED_MAX: usize = 64 << 20;
@@ -38,6 +39,15 @@ pub fn gather(batch: &Batch, survivors: &mut Survivors) {
             is_tombstone: record.value.is_none(),
         };
         survivors.insert(batch.offset_of(&record), kept);
+    }
+}
+
+/// Takes what the `other` copy has for what stood where this one has rotted: at those offsets for
+/// which it has no frame. So nothing is missed there, nor what compaction took in favour of that.
+pub fn fill(survivors: &mut Survivors, other: &Survivors, has_frame: impl Fn(Offset) -> bool) {
+    for (offset, kept) in other.iter().filter(|(offset, _)| !has_frame(**offset)) {
+        reached!("rotten-stretch-filled");
+        survivors.entry(*offset).or_insert_with(|| kept.clone());
     }
 }
 
@@ -116,6 +126,20 @@ mod tests {
         let with = copy(&[(0, "a", 1), (1, "a", 0)]);
         assert_eq!(differ(&with, &copy(&[])), Some(0), "what it deleted goes first");
         assert_eq!(differ(&copy(&[(1, "a", 0)]), &copy(&[])), None);
+    }
+
+    #[test]
+    fn what_has_rotted_is_not_missed() {
+        let whole = copy(&[(0, "a", 1), (1, "b", 2), (2, "c", 3), (3, "a", 4)]);
+        let read = |records: &[(i64, &'static str, u32)]| {
+            let mut rotten = copy(records);
+            fill(&mut rotten, &whole, |offset| offset < Offset(2));
+            rotten
+        };
+        let compacted = read(&[(1, "b", 2)]);
+        assert_eq!((differ(&whole, &compacted), differ(&compacted, &whole)), (None, None));
+        let lossy = read(&[(0, "a", 1)]);
+        assert_eq!(differ(&whole, &lossy), Some(1), "what can be read is judged");
     }
 
     #[test]

@@ -27,6 +27,8 @@ struct Copy {
     batches: Batches,
     /// Some of its segments were written by compaction.
     is_compacted: bool,
+    /// Durable bytes of its disk were changed: not all of it may be readable.
+    has_rotted: bool,
     files: Vec<Bytes>,
 }
 
@@ -56,7 +58,9 @@ pub fn logs(members: &[Arc<Member>]) -> Vec<Violation> {
     violations
 }
 
-/// Each node compacts its own copy: what survives is compared by key.
+/// Each node compacts its own copy: what survives is compared by key. Compaction leaves no gaps, so
+/// where no frame stands something is lost. A disk that has rotted may have lost it: the node tells
+/// of it, and leaves it as it is. Where nobody compacts only what both have is compared anyway.
 fn lost_by_key(
     partition: PartitionId,
     (one, copy): (&str, &Copy),
@@ -71,7 +75,15 @@ fn lost_by_key(
         }
         survivors
     };
-    let (offset, why) = compacted::difference(&survivors(copy), &survivors(there), start)?;
+    // What is filled in comes from the other, which has it: the order does not matter.
+    let (mut ours, mut theirs) = (survivors(copy), survivors(there));
+    if copy.has_rotted {
+        compacted::fill(&mut ours, &theirs, |offset| copy.has_frame(offset));
+    }
+    if there.has_rotted {
+        compacted::fill(&mut theirs, &ours, |offset| there.has_frame(offset));
+    }
+    let (offset, why) = compacted::difference(&ours, &theirs, start)?;
     let sentence = format!("{one} and {other} differ at {offset} by more than compaction: {why}");
     Some(Violation { property: "log-matching", place: partition.to_string(), sentence })
 }
@@ -170,9 +182,10 @@ fn segments_of(member: &Member) -> Vec<Segment> {
 
 fn logs_of(member: &Member) -> BTreeMap<PartitionId, Copy> {
     let mut logs: BTreeMap<PartitionId, Copy> = BTreeMap::new();
+    let has_rotted = member.has_rotted();
     for Segment { partition, file, is_compacted } in segments_of(member) {
         let bytes = member.disk.medium().content(file);
-        let copy = logs.entry(partition).or_insert_with(Copy::nothing);
+        let copy = logs.entry(partition).or_insert_with(|| Copy::nothing(has_rotted));
         let batches = frames(bytes.clone());
         copy.is_compacted |= is_compacted;
         copy.batches.extend(batches);
@@ -182,8 +195,14 @@ fn logs_of(member: &Member) -> BTreeMap<PartitionId, Copy> {
 }
 
 impl Copy {
-    const fn nothing() -> Self {
-        Self { batches: Batches::new(), is_compacted: false, files: Vec::new() }
+    const fn nothing(has_rotted: bool) -> Self {
+        Self { batches: Batches::new(), is_compacted: false, has_rotted, files: Vec::new() }
+    }
+
+    /// Whether a frame that can be read stands for the offset, be it a filler's.
+    fn has_frame(&self, offset: Offset) -> bool {
+        let before = self.batches.range(..=offset).next_back();
+        before.is_some_and(|(_, (end, ..))| offset < *end)
     }
 }
 
