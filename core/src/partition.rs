@@ -314,7 +314,9 @@ impl Replica {
                     reached!("producer-timed-out");
                     Outcome::Refused(Refusal::TimedOut)
                 }
-                waiting::Kind::EndTransaction => Outcome::Refused(Refusal::TimedOut),
+                waiting::Kind::EndTransaction | waiting::Kind::Leads => {
+                    Outcome::Refused(Refusal::TimedOut)
+                }
                 waiting::Kind::Delete => {
                     reached!("deletion-timed-out");
                     Outcome::Refused(Refusal::TimedOut)
@@ -485,6 +487,7 @@ impl Machine for Replica {
                 self.on_delete_records(request, before, until, effects);
             }
             Input::EpochEnd { request, epoch } => self.on_epoch_end(request, epoch, effects),
+            Input::StillLeads { request, until } => self.on_still_leads(request, until, effects),
             Input::Cancelled { request } => {
                 self.waiting.remove(request);
             }

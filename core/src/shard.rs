@@ -52,6 +52,9 @@ pub struct Shard {
     stepped: BTreeSet<Key>,
     /// Requests of the coordinators here to the replicas here.
     internal: BTreeMap<RequestId, (Owner, AppendId)>,
+    /// What members are told once the replica beside their coordinator has said that it leads: by
+    /// the question to the replica, whose request it is and what it is told.
+    confirming: BTreeMap<RequestId, (RequestId, group::interface::Outcome)>,
     next_internal: u64,
     /// What the current step has still to do.
     work: VecDeque<Work>,
@@ -102,6 +105,7 @@ impl Shard {
             planned: BTreeMap::new(),
             stepped: BTreeSet::new(),
             internal: BTreeMap::new(),
+            confirming: BTreeMap::new(),
             next_internal: interface::INTERNAL_REQUESTS,
             work: VecDeque::new(),
             partition_effects: Vec::new(),

@@ -560,3 +560,18 @@ pub enum Refusal {
     /// `UNSUPPORTED_VERSION`: the member's protocol is younger than the request.
     TooOld,
 }
+
+impl Refusal {
+    /// Whether a member that is told so gives up what it has: final at once, and true only if the
+    /// log here lacks nothing that a successor has written.
+    pub const fn puts_out(&self) -> bool {
+        matches!(
+            self,
+            Self::UnknownMember
+                | Self::FencedInstance
+                | Self::IllegalGeneration
+                | Self::FencedMemberEpoch
+                | Self::UnreleasedInstance
+        )
+    }
+}

@@ -1,12 +1,13 @@
 //! Whether a leader still leads: what it says for good on the strength of its own log waits until
 //! every replica that might have taken its place has said, since it was asked, that it has not.
 
-use super::interface::{Confirm, Confirmed, Effect, Message, Outcome, Produce, Refusal};
+use super::interface::{Acks, Confirm, Confirmed, Effect, Message, Outcome, Produce, Refusal};
 use super::role::Role;
 use super::waiting::{Kind, Release, Waiter};
 use super::{Replica, reply};
-use crate::id::NodeId;
+use crate::id::{NodeId, RequestId};
 use crate::reached;
+use crate::time::Instant;
 
 impl Replica {
     /// Refuses what does not follow on this log. A deposed leader that has not heard of it may
@@ -17,16 +18,40 @@ impl Replica {
         refusal: Refusal,
         effects: &mut Vec<Effect>,
     ) {
+        let asked = (produce.request, produce.until);
+        self.answer_once_confirmed(asked, Kind::Refuse { refusal }, effects);
+    }
+
+    /// Says that it leads, for a coordinator beside it that is about to say what is final.
+    pub(super) fn on_still_leads(
+        &mut self,
+        request: RequestId,
+        until: Instant,
+        effects: &mut Vec<Effect>,
+    ) {
+        match self.admit(Acks::None) {
+            Ok(()) => self.answer_once_confirmed((request, until), Kind::Leads, effects),
+            Err(refusal) => reply(request, Outcome::Refused(refusal), effects),
+        }
+    }
+
+    /// `kind` does not depend on how far the log has come.
+    fn answer_once_confirmed(
+        &mut self,
+        (request, until): (RequestId, Instant),
+        kind: Kind,
+        effects: &mut Vec<Effect>,
+    ) {
         let Role::Leading(leading) = &mut self.role else { return };
         leading.round += 1;
         let round = leading.round;
         if self.confirmed() >= round {
-            reply(produce.request, Outcome::Refused(refusal), effects);
+            reply(request, kind.outcome(self.durable_start), effects);
             return;
         }
         reached!("refusal-waits-for-a-word");
-        let (release, kind) = (Release::Confirmed(round), Kind::Refuse { refusal });
-        self.waiting.insert(produce.request, Waiter { release, until: produce.until, kind });
+        let release = Release::Confirmed(round);
+        self.waiting.insert(request, Waiter { release, until, kind });
         let members: Vec<NodeId> = self.in_sync.ends().map(|(node, _)| node).collect();
         for node in members.into_iter().filter(|node| *node != self.id) {
             self.send_confirm(node, effects);

@@ -179,6 +179,12 @@ pub enum Input {
         request: RequestId,
         epoch: LeaderEpoch,
     },
+    /// Does this replica still lead? Answered once whoever might have taken its place has said
+    /// that it has not, or at `until`.
+    StillLeads {
+        request: RequestId,
+        until: Instant,
+    },
     /// Nobody waits for `request` any more.
     Cancelled {
         request: RequestId,
@@ -253,6 +259,7 @@ impl Input {
             | Self::DescribeProducers { request }
             | Self::DeleteRecords { request, .. }
             | Self::EpochEnd { request, .. }
+            | Self::StillLeads { request, .. }
             | Self::Close { request } => Some(*request),
             Self::Assigned(_)
             | Self::Configured(_)
@@ -440,6 +447,8 @@ pub enum Outcome {
     },
     /// Ascending by id.
     Producers(Vec<ProducerStatus>),
+    /// When it was asked, nobody led in a newer epoch.
+    Leads,
     Closed,
     Refused(Refusal),
 }

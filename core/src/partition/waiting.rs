@@ -60,6 +60,8 @@ pub(super) enum Kind {
     Refuse {
         refusal: Refusal,
     },
+    /// Whoever asked whether this replica still leads.
+    Leads,
 }
 
 impl Kind {
@@ -72,6 +74,7 @@ impl Kind {
             Self::Delete => Outcome::RecordsDeleted { log_start },
             Self::EndTransaction => Outcome::TransactionEnded,
             Self::Refuse { refusal } => Outcome::Refused(refusal),
+            Self::Leads => Outcome::Leads,
         }
     }
 }

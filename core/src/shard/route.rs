@@ -62,6 +62,10 @@ pub(super) fn told(owner: Owner, input: own_log::Input) -> Work {
 /// How long an append of a machine waits: as long as it takes.
 const PATIENCE: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// How long a member that is to be put out waits for the word that its coordinator still is one.
+/// It looks for its coordinator again then.
+const WORD_PATIENCE: Duration = Duration::from_secs(5);
+
 impl Shard {
     pub(super) fn run(&mut self, now: Now, work: Work, effects: &mut Vec<Effect>) {
         match work {
@@ -162,12 +166,50 @@ impl Shard {
             Asked::Reply { request, outcome } if request.0 < INTERNAL_REQUESTS => {
                 Effect::Reply { request, outcome: Outcome::Partition(outcome) }
             }
-            Asked::Reply { request, outcome } => {
-                let stored = matches!(outcome, partition::interface::Outcome::Produced { .. });
-                self.answer_internal(request, stored);
-                return;
-            }
+            Asked::Reply { request, outcome } => match self.confirming.remove(&request) {
+                Some((member, told)) => {
+                    let told = if outcome == partition::interface::Outcome::Leads {
+                        told
+                    } else {
+                        reached!("coordinator-was-deposed");
+                        let refusal = group::interface::Refusal::NotCoordinator;
+                        group::interface::Outcome::Refused(refusal)
+                    };
+                    Effect::Reply { request: member, outcome: Outcome::Group(told) }
+                }
+                None => {
+                    let stored = matches!(outcome, partition::interface::Outcome::Produced { .. });
+                    self.answer_internal(request, stored);
+                    return;
+                }
+            },
         });
+    }
+
+    /// Tells a member what its coordinator says. One that was deposed and has not heard of it does
+    /// not know who has joined its successor, and whoever is told that it is no member gives up
+    /// what it has: that waits until the replica here is known to lead still. What such a
+    /// coordinator accepts does no harm, since it is never committed (decision 0086).
+    fn tell_member(
+        &mut self,
+        now: Instant,
+        partition: PartitionId,
+        request: RequestId,
+        outcome: group::interface::Outcome,
+        effects: &mut Vec<Effect>,
+    ) {
+        let is_final = matches!(&outcome, group::interface::Outcome::Refused(refusal)
+            if refusal.puts_out());
+        if !is_final {
+            effects.push(Effect::Reply { request, outcome: Outcome::Group(outcome) });
+            return;
+        }
+        let question = RequestId(self.next_internal);
+        self.next_internal += 1;
+        self.confirming.insert(question, (request, outcome));
+        let until = now + WORD_PATIENCE;
+        let input = partition::interface::Input::StillLeads { request: question, until };
+        self.work.push_back(Work::Partition(partition, input));
     }
 
     /// A machine that keeps its truth in the partition folds what the transaction wrote.
@@ -281,7 +323,7 @@ impl Shard {
                     self.append(now.monotonic, partition, (owner, append), batch, guard);
                 }
                 Asked::Reply { request, outcome } => {
-                    effects.push(Effect::Reply { request, outcome: Outcome::Group(outcome) });
+                    self.tell_member(now.monotonic, partition, request, outcome, effects);
                 }
             }
         }

@@ -523,6 +523,7 @@ pub(crate) fn show_outcome(outcome: &Outcome) -> String {
             });
             format!("producers{}", shown.collect::<String>())
         }
+        Outcome::Leads => "leads".to_owned(),
         Outcome::Closed => "closed".to_owned(),
         Outcome::Refused(refusal) => format!("refused {}", show_refusal(refusal)),
     }

@@ -389,6 +389,12 @@ impl ReplicasStage {
                 };
                 self.step(node(command), Input::Wait(wait))
             }
+            "leads" => {
+                self.next_request += 1;
+                let request = RequestId(self.next_request);
+                let until = self.now.monotonic + Duration::from_secs(60);
+                self.step(node(command), Input::StillLeads { request, until })
+            }
             "delete" => {
                 self.next_request += 1;
                 let request = RequestId(self.next_request);
