@@ -130,7 +130,8 @@ pub struct Consumer {
     config: ConsumerConfig,
     assigned: BTreeMap<Place, Assigned>,
     assignments: u64,
-    /// Where jobs say what came of them: at most one for each broker and one for each partition.
+    /// Where jobs say what came of them: one that asks for metadata, at most one fetch for each
+    /// broker, and one that looks up an offset for each assignment of a partition.
     jobs: mpsc::UnboundedSender<Done>,
     done: mpsc::UnboundedReceiver<Done>,
     /// Brokers with a fetch under way.

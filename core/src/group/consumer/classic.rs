@@ -348,6 +348,7 @@ impl Consumer {
             results.push((leaving, refusal));
         }
         if departed {
+            self.missed.forget();
             self.after_departure(desk);
         }
         results

@@ -9,10 +9,11 @@ use quorate_core::controller::interface::{
     CreatedTopic, Input, MorePartitions, NewTopic, Outcome, Problem, TopicName,
 };
 use quorate_core::id::{NodeId, TopicId};
+use quorate_core::metadata::Duty;
 use quorate_core::metadata::config::{TOPIC_SETTINGS, TopicConfigs};
 use quorate_core::quorum::interface::Question;
 use quorate_core::time::Instant;
-use quorate_core::{quorum, reached};
+use quorate_core::{metadata, quorum, reached};
 use quorate_net::kafka::error::Code;
 use quorate_net::kafka::messages::create_partitions::{
     CreatePartitionsTopic, CreatePartitionsTopicResult,
@@ -66,11 +67,8 @@ pub(crate) async fn create_one(
         (None, Vec::new())
     };
     let until = node.clock.now().monotonic + node.config.request.produce_wait_max;
-    if own.is_some()
-        && let Some(voter) = awaited(node, until).await?
-    {
+    if own.is_some() && is_awaited(node, name, until).await? {
         reached!("coordinators-topic-waits-for-a-voter");
-        tracing::debug!(%voter, topic = name, "not created before this voter was here once");
         return Ok(Err(Code::LeaderNotAvailable));
     }
     let topic = NewTopic { name: name.to_owned(), partitions, configs, ..NewTopic::default() };
@@ -100,25 +98,31 @@ pub(crate) async fn create_one(
     Ok(node.catalog.topic_named(name).ok_or(Code::LeaderNotAvailable))
 }
 
-/// The voter that a topic of coordinators waits for. It is created once, with as many copies as
+/// Whether a topic of coordinators waits for a voter. It is created once, with as many copies as
 /// there are nodes for: beside a voter that was late it had two, of which one may acknowledge, and
 /// what groups had committed was gone with that one's disk (as KAFKA-3959).
-async fn awaited(node: &Node, until: Instant) -> Result<Option<NodeId>, Stopped> {
+async fn is_awaited(node: &Node, topic: &str, until: Instant) -> Result<bool, Stopped> {
     let wanted = usize::try_from(node.config.topic.replication).unwrap_or(0);
     let wanted = if wanted == 0 { REPLICATION_GOAL } else { wanted };
     let has_enough = || {
         let state = node.catalog.read();
-        state.image.nodes().filter(|known| known.roles.broker).count() >= wanted
+        // As the controller counts places: who leaves for good has none.
+        let stays = |known: &metadata::Node| known.roles.broker && known.duty != Duty::Leave;
+        state.image.nodes().filter(|known| stays(known)).count() >= wanted
     };
     if !node.config.is_cluster() || has_enough() {
-        return Ok(None);
+        return Ok(false);
     }
-    // Without an answer there is no controller either, and nothing is created.
     let found = node.controller.ask_quorum(until, Question::Describe).await?;
-    let quorum::interface::Outcome::Described(status) = found else { return Ok(None) };
+    // Who votes is not known, and a controller may be found the next moment.
+    let quorum::interface::Outcome::Described(status) = found else { return Ok(true) };
     let state = node.catalog.read();
     let mut voters = status.configuration.voters.iter().map(|voter| voter.node);
-    Ok(voters.find(|voter| state.image.node(*voter).is_none()))
+    let missing = voters.find(|voter| state.image.node(*voter).is_none());
+    if let Some(voter) = missing {
+        tracing::debug!(%voter, topic, "not created before this voter was here once");
+    }
+    Ok(missing.is_some())
 }
 
 pub(crate) async fn create_topics(
