@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::dense::ByValue;
 use super::{Evidence, Violation, blame};
-use crate::history::{Partition, Value};
+use crate::history::{End, Partition, Value};
 
 /// Where a value was seen first, and how often it was sent.
 type Places = BTreeMap<Partition, ByValue<(Option<i64>, u32)>>;
@@ -28,7 +28,13 @@ pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
         let found = places.get_mut(&partition).and_then(|places| places.get_mut(value));
         let Some((first, attempts)) = found else { return };
         let earlier = *first.get_or_insert(offset);
-        if earlier != offset && !may_be_forgotten(evidence, partition, earlier, offset) {
+        if earlier == offset {
+            return;
+        }
+        if may_be_forgotten(evidence, (partition, value), earlier, offset) {
+            // The next one is compared with the one that stands.
+            *first = Some(earlier.max(offset));
+        } else {
             let sentence = format!(
                 "{value:x} stands at {earlier} and at {offset}; it was sent {attempts} times"
             );
@@ -64,12 +70,24 @@ pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
 }
 
 /// Whether a leader need not have known the first of two copies: some replica began anew, and
-/// somebody saw that the first was deleted while the second was not there yet.
-fn may_be_forgotten(evidence: &Evidence<'_>, partition: Partition, one: i64, other: i64) -> bool {
+/// somebody saw that the first was deleted while the second was not there yet, and while its writer
+/// still waited: whoever has an answer does not ask again.
+fn may_be_forgotten(
+    evidence: &Evidence<'_>,
+    (partition, value): (Partition, Value),
+    one: i64,
+    other: i64,
+) -> bool {
     let (first, second) = (one.min(other), one.max(other));
+    let answered = evidence.writers.get(value).and_then(|id| {
+        let operation = &evidence.history.operations[id.0];
+        let is_told = matches!(operation.end, End::Appended { base: Some(_), .. });
+        operation.completed.filter(|_| is_told)
+    });
     evidence.struck.began_anew
         && evidence.reads().any(|reading| {
             reading.partition == partition
+                && answered.is_none_or(|at| reading.invoked < at)
                 && reading.log_start > first
                 && reading.high_watermark <= second
         })
@@ -77,31 +95,43 @@ fn may_be_forgotten(evidence: &Evidence<'_>, partition: Partition, one: i64, oth
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use quorate_core::time::Instant;
 
     use super::*;
     use crate::check::{Struck, check};
-    use crate::history::{Call, End, History, Seen};
+    use crate::history::{Call, History, Seen};
     use crate::plan::draw::draw;
     use crate::plan::{Acks, Flush};
     use crate::workload::values;
 
     const PARTITION: Partition = Partition { topic: 0, index: 0 };
 
-    /// One value, acknowledged at 0 and read at 9. Before, somebody saw a log with this start and
-    /// this end.
-    fn is_blamed(began_anew: bool, log_start: i64, high_watermark: i64) -> bool {
+    /// One value that stands at 0 and is read at `again`. Before, somebody saw a log with this
+    /// start and this end. The writer is answered after all that, or `early`.
+    fn is_blamed(began_anew: bool, seen: (i64, i64), again: &[i64], early: bool) -> bool {
         let mut history = History::default();
         let value = values::value(0, 16, 1);
+        let at = |millis: u64| Instant::ZERO + Duration::from_millis(millis);
         let (partition, acks, producer) = (PARTITION, Acks::All, None);
         let append = Call::Append { partition, values: vec![value], acks, producer, attempts: 1 };
-        let id = history.invoke(0, Instant::ZERO, append);
-        history.complete(id, Instant::ZERO, End::Appended { base: Some(0), append_time: None });
-        let again = Seen { offset: 9, value: Some(value), timestamp: 0 };
-        for (records, high_watermark) in [(vec![], high_watermark), (vec![again], 10)] {
-            let id = history.invoke(1, Instant::ZERO, Call::Read { partition, from: log_start });
-            let end = End::Read { records, high_watermark, log_start };
-            history.complete(id, Instant::ZERO, end);
+        let written = history.invoke(0, at(0), append);
+        let answer = End::Appended { base: Some(0), append_time: None };
+        if early {
+            history.complete(written, at(1), answer.clone());
+        }
+        let (log_start, high_watermark) = seen;
+        let record = |offset| vec![Seen { offset, value: Some(value), timestamp: 0 }];
+        let first = std::iter::once((vec![], high_watermark));
+        let later = again.iter().map(|&offset| (record(offset), offset + 1));
+        for (millis, (records, high_watermark)) in (2..).zip(first.chain(later)) {
+            let call = Call::Read { partition, from: log_start };
+            let id = history.invoke(1, at(millis), call);
+            history.complete(id, at(millis), End::Read { records, high_watermark, log_start });
+        }
+        if !early {
+            history.complete(written, at(100), answer);
         }
         let struck = Struck { began_anew, ..Struck::default() };
         let mut plan = draw(0);
@@ -112,12 +142,16 @@ mod tests {
 
     #[test]
     fn only_what_was_deleted_before_may_come_again() {
-        assert!(!is_blamed(true, 5, 9));
+        assert!(!is_blamed(true, (5, 9), &[9], false));
         // No replica has forgotten anything.
-        assert!(is_blamed(false, 5, 9));
+        assert!(is_blamed(false, (5, 9), &[9], false));
         // The first copy was still there.
-        assert!(is_blamed(true, 0, 9));
+        assert!(is_blamed(true, (0, 9), &[9], false));
         // The second one may have been there before.
-        assert!(is_blamed(true, 5, 10));
+        assert!(is_blamed(true, (5, 10), &[9], false));
+        // Nobody asked again.
+        assert!(is_blamed(true, (5, 9), &[9], true));
+        // It comes again once.
+        assert!(is_blamed(true, (5, 9), &[9, 12], false));
     }
 }

@@ -13,7 +13,7 @@ const LINES_MAX: usize = 60;
 const WRONGS_MAX: usize = 3;
 
 /// One thing that happened.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug)]
 struct Line {
     /// Microseconds.
     at: u64,
@@ -59,7 +59,8 @@ impl Picture {
         let of = if place.is_empty() { String::new() } else { format!(" of {place}") };
         let _ = writeln!(told, "\n{property}{of}: {sentence}");
         let mut lines = self.lines(wrong);
-        lines.sort();
+        // Causes were pushed before effects, and stay there.
+        lines.sort_by_key(|line| line.at);
         let left_out = lines.len().saturating_sub(LINES_MAX);
         if left_out > 0 {
             let _ = writeln!(told, "  {left_out} earlier lines are left out");
@@ -115,10 +116,11 @@ impl Picture {
         }
         for &witness in &wrong.witnesses {
             let operation = &self.operations[witness];
-            let text = format!("#{} {}", operation.event, operation.text);
+            let (call, end) = operation.text.split_once(": ").unwrap_or((&operation.text, ""));
+            let text = format!("#{} {call}", operation.event);
             say(operation.from, '→', self.name(operation.lane), text);
             if let Some(to) = operation.to {
-                let text = format!("… of #{} ends", operation.event);
+                let text = format!("#{} {end}", operation.event);
                 say(to, '←', self.name(operation.lane), text);
             }
         }

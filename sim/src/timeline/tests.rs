@@ -49,17 +49,27 @@ fn a_story_has_what_led_to_the_failure_and_nothing_later() {
     let partition = operation.call.partition().to_string();
     let at = micros(operation.completed.expect("it has ended").as_duration());
     let sentence = format!("operation {place} was told an offset that nobody had");
-    let violation = Violation { property: "lost-write", place: partition.clone(), sentence };
-    report.verdict = crate::run::Verdict::Safety;
-    report.violations = vec![violation.clone()];
-    let told = story(&plan, World::Cores, None, &report);
-    assert!(told.contains(&violation.sentence) && told.contains(&format!("leads {partition}")));
-    assert!(told.contains("seen to be wrong") && told.contains("append"), "{told}");
-    let earlier = plan.faults.iter().filter(|fault| micros(fault.at) <= at).count();
-    let later = plan.faults.iter().filter(|fault| micros(fault.at) <= report_end(&report)).count();
-    let later = later - earlier;
-    assert_eq!(told.matches('✗').count(), earlier, "{told}");
-    assert_eq!(told.contains(&format!("{later} later faults")), later > 0, "{told}");
+    let mut told = |property| {
+        let violation =
+            Violation { property, place: partition.clone(), sentence: sentence.clone() };
+        report.verdict = crate::run::Verdict::Safety;
+        report.violations = vec![violation];
+        story(&plan, World::Cores, None, &report)
+    };
+    let shown = told("inconsistent-offsets");
+    assert!(shown.contains(&sentence) && shown.contains(&format!("leads {partition}")));
+    assert!(shown.contains("seen to be wrong (#") && shown.contains("append"), "{shown}");
+    // What is missing in the end was there when the operation ended.
+    let missing = told("lost-write");
+    assert!(missing.contains("seen to be wrong in the end"), "{missing}");
+    let end = report_end(&report);
+    let until = |at: u64| plan.faults.iter().filter(|fault| micros(fault.at) <= at).count();
+    let (earlier, all) = (until(at), until(end));
+    assert!(earlier < all, "some faults come later");
+    assert_eq!(shown.matches('✗').count(), earlier, "{shown}");
+    assert!(shown.contains(&format!("{} later faults", all - earlier)), "{shown}");
+    assert_eq!(missing.matches('✗').count(), all, "{missing}");
+    assert!(!missing.contains("later faults"), "{missing}");
 }
 
 fn report_end(report: &Report) -> u64 {

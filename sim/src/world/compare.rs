@@ -27,7 +27,7 @@ struct Copy {
     batches: Batches,
     /// Some of its segments were written by compaction.
     is_compacted: bool,
-    /// Durable bytes of its disk were changed: not all of it may be readable.
+    /// Durable bytes of its disk were changed, and something in its files cannot be read.
     has_rotted: bool,
     files: Vec<Bytes>,
 }
@@ -185,8 +185,11 @@ fn logs_of(member: &Member) -> BTreeMap<PartitionId, Copy> {
     let has_rotted = member.has_rotted();
     for Segment { partition, file, is_compacted } in segments_of(member) {
         let bytes = member.disk.medium().content(file);
-        let copy = logs.entry(partition).or_insert_with(|| Copy::nothing(has_rotted));
+        let copy = logs.entry(partition).or_insert_with(Copy::nothing);
         let batches = frames(bytes.clone());
+        // Room that is allocated and was not used holds zeros.
+        let rest = each_frame(bytes.clone(), |_| ());
+        copy.has_rotted |= has_rotted && rest.iter().any(|byte| *byte != 0);
         copy.is_compacted |= is_compacted;
         copy.batches.extend(batches);
         copy.files.push(bytes);
@@ -195,8 +198,8 @@ fn logs_of(member: &Member) -> BTreeMap<PartitionId, Copy> {
 }
 
 impl Copy {
-    const fn nothing(has_rotted: bool) -> Self {
-        Self { batches: Batches::new(), is_compacted: false, has_rotted, files: Vec::new() }
+    const fn nothing() -> Self {
+        Self { batches: Batches::new(), is_compacted: false, has_rotted: false, files: Vec::new() }
     }
 
     /// Whether a frame that can be read stands for the offset, be it a filler's.
@@ -206,11 +209,13 @@ impl Copy {
     }
 }
 
-fn each_frame(mut bytes: Bytes, mut take: impl FnMut(&Frame)) {
+/// Says what cannot be read behind them.
+fn each_frame(mut bytes: Bytes, mut take: impl FnMut(&Frame)) -> Bytes {
     while let Ok(Some(frame)) = Frame::decode(&bytes) {
         take(&frame);
         bytes = bytes.slice(frame.header.frame_bytes() as usize..);
     }
+    bytes
 }
 
 /// The frames at the front of a file.

@@ -117,7 +117,8 @@ pub async fn act(scene: Scene, client: u32, fault: Fault) {
     while !operator.scene.stage.operators().may_begin {
         operator.pass(AGAIN).await;
     }
-    if let Kind::Decommission(_) | Kind::RemoveVoter(_) = &fault.kind {
+    let wipes = operator.scene.plan.faults.iter().any(|fault| matches!(fault.kind, Kind::Wipe(_)));
+    if wipes && let Kind::Decommission(_) | Kind::RemoveVoter(_) = &fault.kind {
         operator.coordinators_come_first().await;
     }
     match &fault.kind {
@@ -147,11 +148,14 @@ pub async fn act(scene: Scene, client: u32, fault: Fault) {
 /// Tells nodes again what they are for, from the healing on. What was asked in an attempt that was
 /// given up may be done after what was asked next: a node that hears of no controller asks on for
 /// its client, whether that is still there or not. So one that had been called back stood in
-/// maintenance for good (seed 3931 of three nodes). To be told the same again changes nothing.
+/// maintenance for good (seed 3931 of three nodes). To be told the same again changes nothing. Once
+/// nobody has said anything for so long, no word is late, and what comes undone then stays so.
 pub async fn look_after(scene: Scene, client: u32) {
     let chance = Chance::new(scene.plan.seed, "operator who looks after nodes");
     let mut operator = Operator { scene, client, chance, node: 0 };
-    while !operator.scene.stage.is_over() {
+    let mut was_quiet = false;
+    while !operator.scene.stage.is_over() && !was_quiet {
+        was_quiet = operator.scene.stage.operators().open.is_empty();
         operator.pass(LATE).await;
         let duties = operator.scene.stage.operators().duties.clone();
         for (node, duty) in duties {
@@ -279,6 +283,7 @@ impl Operator {
         let (groups, transactions) = (!plan.groups.is_empty(), plan.transactions.is_some());
         for (key_type, is_needed) in [(0, groups || copies), (1, transactions)] {
             while is_needed && !self.finds_coordinator(key_type).await {
+                self.scene.stage.note(self.client, "finds no coordinator");
                 self.pass(AGAIN).await;
             }
         }
