@@ -12,7 +12,7 @@ everything is synced, and then the cleaner is let go.
   there, with the value that the producer's ledger has for it, and nothing else.
 - load: the same, while a producer writes so many records of 1 KiB a second to another topic,
   acks=all. Its latencies, counted from the instant at which a record was due, in the calm before
-  the pass against those in the pass: p99 may double.
+  the pass, and after it, against those in the pass: p99 may double.
 
 Both brokers at their defaults, with 128 MiB for keys each, but for `quorate-free` and
 `kafka-throttled`. The broker has core 0, the clients core 1; Kafka a heap of 1 GiB. Each broker's
@@ -72,7 +72,7 @@ class Broker(compare.Broker):
     """One that tells in its log what its cleaner does."""
 
     def __init__(self, kind, settings):
-        self.kind = kind
+        self.kind, self.load = kind, None
         self.words = FOREIGN / f"compaction-words-{os.getpid()}"
         self.words.mkdir()
         (self.words / "log4j2.yaml").write_text(CLEANER_LOG)
@@ -81,6 +81,8 @@ class Broker(compare.Broker):
         super().__init__(kind, settings, 1, "compaction-data-")
 
     def __exit__(self, *reason):
+        if self.load:
+            self.load.abandon()
         super().__exit__(*reason)
         shutil.rmtree(self.words, ignore_errors=True)
 
@@ -199,6 +201,11 @@ class Load:
         noted = array.array("d", self.path.read_bytes())
         self.dues, self.latencies = noted[0::2], noted[1::2]
 
+    def abandon(self):
+        """Whatever has become of the broker, nobody goes on asking for it."""
+        self.process.kill()
+        self.process.wait()
+
     def between(self, start, end):
         """p50, p99, p99.9 and the highest in ms of records due then, and the rate that was held."""
         inside = sorted(latency for due, latency in zip(self.dues, self.latencies)
@@ -263,24 +270,28 @@ def measure(row, part, size, rate, calm):
         load, begin = None, time.time()
         if part == "load":
             say("calm")
-            load = Load(broker, rate)
+            load = broker.load = Load(broker, rate)
             # The first seconds are the clients' and the compilers'.
             time.sleep(10)
             begin = time.time()
             time.sleep(calm)
         calm_end = time.time()
         result["before"], result["resident"] = broker.log_bytes(), compare.resident(broker.pids)[0]
-        say("cleaning")
+        say(f"cleaning; load {os.getloadavg()[0]:.2f}")
         start, end, result["took"], result["passes"] = clean(broker, ledger)
         result["highest"] = compare.resident(broker.pids)[1]
         sampler.over.set()
         result["cpu"], _, result["read"] = sampler.between(start, end)
         if load:
+            say("calm again")
+            rest = time.time() + 5  # what it has replaced is unlinked
+            time.sleep(5 + calm)
             load.end()
             result["calm"], result["calm_rate"] = load.between(begin, calm_end)
             result["busy"], result["busy_rate"] = load.between(start, end)
+            result["again"], _ = load.between(rest, rest + calm)
         result["after"] = settled(broker)
-        say("judging")
+        say(f"judging; load {os.getloadavg()[0]:.2f}")
         found = keyed.judge(broker.address, TOPIC, ledger)
     result.update(keys=ledger.distinct(), records=found.records, surplus=found.surplus,
                   wrong=len(found.wrong), written=ledger.records)
@@ -305,13 +316,15 @@ def alone_table(results):
 
 def load_table(results):
     yield ("| | log before, after (MiB) | pass (s) | p50 / p99 / p99.9 / highest before the pass "
-           "(ms) | in the pass (ms) | p99 grows | records a second before, in the pass | resident, "
-           "highest (MiB) | missing or wrong |")
-    yield "|---|---|---|---|---|---|---|---|---|"
+           "(ms) | in the pass (ms) | after it (ms) | p99 grows over before, after | records a second "
+           "before, in the pass | resident, highest (MiB) | missing or wrong |")
+    yield "|---|---|---|---|---|---|---|---|---|---|"
     for r in results:
-        times = [" / ".join(f"{value:.2f}" for value in r[when]) for when in ("calm", "busy")]
+        times = [" / ".join(f"{value:.2f}" for value in r[when])
+                 for when in ("calm", "busy", "again")]
+        grows = [f"{r['busy'][1] / r[when][1]:.2f}x" for when in ("calm", "again")]
         yield (f"| {r['name']} | {r['before'] / MIB:,.0f}, {r['after'] / MIB:,.0f} "
-               f"| {r['took']:.1f} | {times[0]} | {times[1]} | {r['busy'][1] / r['calm'][1]:.2f}x "
+               f"| {r['took']:.1f} | {times[0]} | {times[1]} | {times[2]} | {', '.join(grows)} "
                f"| {r['calm_rate']:,.0f}, {r['busy_rate']:,.0f} "
                f"| {r['resident']:.0f}, {r['highest']:.0f} | {r['wrong']} |")
 
