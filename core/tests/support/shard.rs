@@ -15,8 +15,8 @@ use quorate_core::id::{
 };
 use quorate_core::machine::Machine;
 use quorate_core::partition::interface::{
-    Acks, Assignment, Input as PartitionInput, Isolation, LogOp, Message, PartitionConfig, Produce,
-    Replicated, Wait,
+    Acks, Assignment, Confirmed, Input as PartitionInput, Isolation, LogOp, Message,
+    PartitionConfig, Produce, Replicated, Wait,
 };
 use quorate_core::quorum::interface as quorum;
 use quorate_core::shard::Shard;
@@ -229,7 +229,7 @@ impl ShardStage {
             "init" | "add" | "end" => {
                 Input::Transaction { coordinator: 0, input: transaction_input(request, command) }
             }
-            "commit" | "offsets" | "join" => {
+            "commit" | "offsets" | "join" | "heartbeat" => {
                 Input::Group { coordinator: 0, input: group_input(request, command) }
             }
             other => panic!("no such command: {other}"),
@@ -276,6 +276,11 @@ fn group_input(request: RequestId, command: &Command<'_>) -> group::Input {
             partitions: None,
             require_stable: false,
         });
+    }
+    if command.name == "heartbeat" {
+        let (member, instance) = ("somebody".to_owned(), None);
+        let member = group::MemberClaim { group, member, instance, generation: 1 };
+        return group::Input::Heartbeat { request, member };
     }
     if command.name == "join" {
         return group::Input::Join(group::Join {
@@ -326,6 +331,15 @@ impl Stage for ShardStage {
                     log_start: Offset::ZERO,
                     resume: Some(end),
                 });
+                let input = PartitionInput::Message { from: NodeId(2), message };
+                self.step(Input::Partition { partition, input })
+            }
+            "confirmed" => {
+                let partition = partition(first.expect("a partition"));
+                let leader_epoch = LeaderEpoch(command.read("epoch").expect("epoch="));
+                let round = command.read("round").expect("round=");
+                let confirmed = Confirmed { leader_epoch, round };
+                let message = Message::Confirmed(confirmed);
                 let input = PartitionInput::Message { from: NodeId(2), message };
                 self.step(Input::Partition { partition, input })
             }
