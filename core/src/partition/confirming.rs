@@ -78,7 +78,7 @@ impl Replica {
         effects.push(Effect::Send { to, message });
     }
 
-    /// There is a new connection to a follower: a question may have been lost.
+    /// There is a new connection to a follower, or it follows anew: a question may have been lost.
     pub(super) fn confirm_again(&self, node: NodeId, effects: &mut Vec<Effect>) {
         let Role::Leading(leading) = &self.role else { return };
         let is_behind = leading.followers.get(&node).is_some_and(|it| it.round < leading.round);

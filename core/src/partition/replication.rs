@@ -208,6 +208,8 @@ impl Replica {
         }
         let message = Message::Lead(self.answer(follow));
         effects.push(Effect::Send { to: from, message });
+        // Before it followed it dropped what was asked; what an earlier life said is forgotten.
+        self.confirm_again(from, effects);
     }
 
     fn answer(&self, follow: &Follow) -> Lead {
