@@ -417,8 +417,8 @@ impl<'a> Draft<'a> {
             );
             let Violation { property, place, sentence } = violation;
             // Clients' answers show an anomaly by themselves, but for what is missing: that was
-            // there when its witnesses ended. What the world looked at only in the end may have come
-            // about at any time.
+            // there when its witnesses ended. What the world looked at only in the end may have
+            // come about at any time.
             let is_missing = matches!(property, "lost-write" | "lost-read" | "torn-transaction");
             let is_anomaly = ANOMALIES.iter().any(|known| known.here.contains(&property));
             let is_shown = blamed.is_some() || (is_anomaly && !is_missing);
