@@ -68,7 +68,12 @@ fn a_story_has_what_led_to_the_failure_and_nothing_later() {
     assert!(earlier < all, "some faults come later");
     assert_eq!(shown.matches('✗').count(), earlier, "{shown}");
     assert!(shown.contains(&format!("{} later faults", all - earlier)), "{shown}");
-    assert_eq!(missing.matches('✗').count(), all, "{missing}");
+    // As far as there is room: the first lines are left out.
+    let left_out = missing.split_once(" earlier lines").map_or(0, |(before, _)| {
+        before.rsplit(' ').next().expect("a number").parse().expect("a number")
+    });
+    let told = missing.matches('✗').count();
+    assert!(told > earlier && told <= all && told + left_out >= all, "{missing}");
     assert!(!missing.contains("later faults"), "{missing}");
 }
 
