@@ -174,10 +174,11 @@ impl Disk {
         self.orphans.clear();
     }
 
-    /// Whether nothing is under way in the logs of replicas. The quorum goes on to the end.
-    pub(super) fn replicas_are_quiet(&self) -> bool {
-        let mut logs = self.logs.iter();
-        logs.all(|(partition, log)| *partition == PartitionId::METADATA || log.is_quiet())
+    /// Whether nothing is under way in the logs of replicas, but for these, which were not asked
+    /// to close. The quorum goes on to the end.
+    pub(super) fn replicas_are_quiet(&self, late: &BTreeSet<PartitionId>) -> bool {
+        let goes_on = |it: &PartitionId| *it == PartitionId::METADATA || late.contains(it);
+        self.logs.iter().all(|(partition, log)| goes_on(partition) || log.is_quiet())
     }
 
     /// What is wrong with what was written, if anything.

@@ -146,6 +146,10 @@ impl Cluster {
                 let assignment = assignment.clone();
                 let open = Open { partition, role, recovered, config, assignment };
                 self.tell(n, Input::Open(Box::new(open)));
+                let stopping = self.nodes[n].stopping.as_mut();
+                if let Some(stop) = stopping.filter(|stop| stop.closing.is_some()) {
+                    stop.late.insert(partition);
+                }
                 continue;
             };
             if before.epochs != epochs {
