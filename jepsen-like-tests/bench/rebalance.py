@@ -106,11 +106,10 @@ class Group:
             act()
             settled = self.members.ask("settle")["settled"]
         ended = self.members.ask("end")
-        if not settled:
-            raise SystemExit(f"{what}: the group did not come to rest: {ended}")
         result = ended["watch"]
+        result["at_rest"] = settled
         # The epoch of the beginning is among those that were seen.
-        result["epochs"] = len({*result["epochs"]} - {before[0]})
+        result["epochs"] = len({*(result["epochs"] or [])} - {before[0]})
         result["rise"] = ended["epochs"][0] - max(before[0], 0)
         result["processor"] = span.broker
         print(f"{time.strftime('%H:%M:%S')}   {what}: {result}", file=sys.stderr)
@@ -190,6 +189,7 @@ def table(results, arguments):
                       f"{middle(one, 'unowned'):,.1f}" for one in found]
             cells += [f"{middle(one, 'epochs'):.0f} ({middle(one, 'rise'):.0f})" for one in found]
             cells += [f"{middle(one, 'settled'):.1f}; {middle(one, 'processor'):.2f}"
+                      + ("" if all(result["at_rest"] for result in one) else " (never at rest)")
                       for one in found]
             yield f"| {PROTOCOLS[protocol]} | {words} | " + " | ".join(cells) + " |"
 

@@ -13,7 +13,7 @@ import (
 )
 
 // settleLimit is how long a group may take at most to come to rest.
-const settleLimit = 3 * time.Minute
+const settleLimit = time.Minute
 
 type group struct {
 	p       parameters
