@@ -155,6 +155,11 @@ impl Client {
         options: &FetchOptions,
     ) -> Result<Fetched, Error> {
         let outcome = self.fetch_once(topic, partition, from, options).await;
+        self.learned_from(outcome)
+    }
+
+    /// After an error that blames the metadata the next call asks for it.
+    fn learned_from<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
         if outcome.as_ref().is_err_and(Error::blames_metadata) {
             self.inner.metadata.expire();
         }
@@ -221,10 +226,7 @@ impl Client {
         isolation: Isolation,
     ) -> Result<ListedOffset, Error> {
         let outcome = self.ask_for_offset(topic, partition, position, isolation).await;
-        if outcome.as_ref().is_err_and(Error::blames_metadata) {
-            self.inner.metadata.expire();
-        }
-        outcome
+        self.learned_from(outcome)
     }
 
     async fn ask_for_offset(

@@ -21,13 +21,7 @@ pub(super) fn run(file: &Path, how: &How, show: &Show, timeline: Option<&Path>) 
         println!("{error}");
         return USAGE;
     }
-    let plan = match read_plan(file) {
-        Ok(plan) => plan,
-        Err(error) => {
-            println!("{}: the plan no longer applies: {error}", file.display());
-            return USAGE;
-        }
-    };
+    let Some(plan) = plan_of(file) else { return USAGE };
     let (world, mutant) = how.place_of(&plan);
     let report = run_one(&plan, world, mutant.clone(), show);
     print(&plan, world, &report);
@@ -39,15 +33,18 @@ pub(super) fn run(file: &Path, how: &How, show: &Show, timeline: Option<&Path>) 
     }
 }
 
+/// The plan in the file; says why, if there is none.
+fn plan_of(file: &Path) -> Option<Plan> {
+    let plan = read_plan(file);
+    if let Err(error) = &plan {
+        println!("{}: the plan no longer applies: {error}", file.display());
+    }
+    plan.ok()
+}
+
 /// Tells how the failure of the plan came about; an exit code.
 pub(super) fn explain(file: &Path, how: &How) -> u8 {
-    let plan = match read_plan(file) {
-        Ok(plan) => plan,
-        Err(error) => {
-            println!("{}: the plan no longer applies: {error}", file.display());
-            return USAGE;
-        }
-    };
+    let Some(plan) = plan_of(file) else { return USAGE };
     let (world, mutant) = how.place_of(&plan);
     let report = picture::watch(&plan, world, mutant.as_deref());
     print!("{}", timeline::story(&plan, world, mutant.as_deref(), &report));
