@@ -78,13 +78,21 @@ impl Replica {
         effects.push(Effect::Send { to, message });
     }
 
-    /// There is a new connection to a follower, or it follows anew: a question may have been lost.
+    /// There is a new connection to a follower, or it follows anew, or is a member since: a question
+    /// may have been lost, or never was asked of it.
     pub(super) fn confirm_again(&self, node: NodeId, effects: &mut Vec<Effect>) {
         let Role::Leading(leading) = &self.role else { return };
         let is_behind = leading.followers.get(&node).is_some_and(|it| it.round < leading.round);
         if is_behind && self.waiting.awaits_word() {
             reached!("asked-again-whether-it-leads");
             self.send_confirm(node, effects);
+        }
+    }
+
+    /// There are other members, whose word is awaited as well: who came is asked.
+    pub(super) fn confirm_members_again(&self, effects: &mut Vec<Effect>) {
+        for (node, _) in self.in_sync.ends() {
+            self.confirm_again(node, effects);
         }
     }
 

@@ -482,6 +482,7 @@ impl Replica {
                 partition_epoch: self.assignment.partition_epoch,
                 in_sync: wished,
             }));
+            self.confirm_members_again(effects);
         }
     }
 

@@ -142,6 +142,7 @@ impl Replica {
         for node in new {
             self.greet_follower(now, node, effects);
         }
+        self.confirm_members_again(effects);
         self.reconsider(now, effects);
     }
 
@@ -181,7 +182,7 @@ impl Replica {
     /// Becomes what the assignment says, from the start: a log is compared anew in every leader
     /// epoch, whoever led before.
     pub(super) fn take_role(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        self.role = Role::Neither;
+        let before = std::mem::take(&mut self.role);
         self.verifying.forget_all();
         if self.cutting.is_some() {
             reached!("role-waits-for-a-cut");
@@ -189,7 +190,11 @@ impl Replica {
         }
         let is_known = self.is_alone() || self.node_epoch.is_some();
         match self.assignment.leader {
-            Some(leader) if leader == self.id && is_known => self.begin_leading(now, effects),
+            Some(leader) if leader == self.id && is_known => {
+                // Who waits for a word goes on waiting: the same rounds, of which nobody has answered.
+                let round = if let Role::Leading(leading) = before { leading.round } else { 0 };
+                self.begin_leading(now, round, effects);
+            }
             Some(leader) if leader != self.id && self.node_epoch.is_some() => {
                 self.begin_following(now, leader, effects);
             }
@@ -197,13 +202,14 @@ impl Replica {
         }
     }
 
-    fn begin_leading(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    fn begin_leading(&mut self, now: Now, round: u64, effects: &mut Vec<Effect>) {
         let others = self.assignment.replicas.iter().filter(|node| **node != self.id);
         self.role = Role::Leading(Box::new(Leading {
             epoch_start: self.log.end,
             first_start: self.durable_start,
             followers: others.map(|&node| (node, Progress::new(now.monotonic))).collect(),
             judged_at: now.monotonic,
+            round,
             ..Leading::default()
         }));
         self.in_sync = InSync::default();
