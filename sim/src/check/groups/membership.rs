@@ -107,18 +107,27 @@ fn heard_members_stay(
     for operation in done {
         let who = &operation.who;
         let key = (who.group, who.member.as_str());
+        let is_consumer = protocol(evidence, who.group) == Some(Protocol::Consumer);
         match (&operation.call, &operation.end, operation.completed) {
             (GroupCall::Leave, ..) => drop(heard.remove(&key)),
             (GroupCall::Heartbeat, GroupEnd::Done, _) => {
                 heard.insert(key, operation.invoked);
             }
+            (GroupCall::Join, GroupEnd::Joined { member, .. }, _) if is_consumer => {
+                heard.insert((who.group, member), operation.invoked);
+            }
             (GroupCall::Assign, GroupEnd::Assigned { partitions, .. }, _) => {
-                heard.insert(key, operation.invoked);
+                // With KIP-848 nobody asks for a part: it comes with the answer to a heartbeat or a
+                // join, which may have waited long, and is recorded when that has come. The member
+                // was heard when it sent that, as above (seed 2958 of three nodes).
+                if !is_consumer {
+                    heard.insert(key, operation.invoked);
+                }
                 let before = parts.insert(key, partitions).unwrap_or_default();
                 // It must give something up within the rebalance timeout, which began when it was
                 // first told so, perhaps in an answer that was lost (KIP-848).
                 let revokes = before.iter().any(|partition| !partitions.contains(partition));
-                if revokes && protocol(evidence, who.group) == Some(Protocol::Consumer) {
+                if revokes && is_consumer {
                     heard.remove(&key);
                 }
             }
@@ -192,7 +201,7 @@ mod tests {
     #[test]
     fn who_must_give_something_up_has_less_time() {
         let mut story = Story::new("consumer");
-        story.assigned("a", 1, &[0, 1]).assigned("a", 1, &[0]).pause(500);
+        story.assigned("a", 1, &[0, 1]).heard("a", 1).assigned("a", 1, &[0]).pause(500);
         story.refused("a", 1, Code::UnknownMemberId);
         assert_eq!(story.blamed(), [""; 0], "it may have been told long ago");
         let mut story = Story::new("consumer");
@@ -213,5 +222,17 @@ mod tests {
         story.assigned("a", 1, &[0]).pause(1500).left("a", 1);
         story.refused("a", 1, Code::UnknownMemberId);
         assert_eq!(story.blamed(), [""; 0]);
+    }
+
+    #[test]
+    fn a_part_that_is_told_late_is_no_word_of_its_member() {
+        let mut story = Story::new("consumer");
+        story.heard("a", 1).pause(1500).assigned("a", 1, &[0]).pause(1000);
+        story.refused("a", 1, Code::UnknownMemberId);
+        assert_eq!(story.blamed(), [""; 0], "it has said nothing for longer than its session");
+        let mut story = Story::new("consumer");
+        story.joined_by(1, "a").assigned("a", 1, &[0]).pause(1500);
+        story.refused("a", 1, Code::UnknownMemberId);
+        assert_eq!(story.blamed(), ["group-expelled"], "to join is to be heard");
     }
 }
