@@ -8,7 +8,7 @@ use quorate_net::kafka::messages::{
 };
 
 use super::super::client::{Link, within};
-use super::{Scene, topic_name};
+use super::{PATIENCE, Scene, topic_name};
 use crate::history::Partition;
 
 /// How often the cluster is asked.
@@ -20,12 +20,18 @@ async fn metadata(scene: &Scene, link: &mut Link) -> io::Result<MetadataResponse
 }
 
 /// Waits, once the run is healed, until what operators asked for has come to its end, and every
-/// partition has a leader and all copies in sync; says what has not.
+/// partition has a leader and all copies in sync; says what has not. If that takes long, writers
+/// make room until then: a copy that was away writes no faster than those that they keep busy.
 pub async fn becomes_whole(scene: &Scene, client: u32) {
+    let mut room_at = None;
     loop {
         scene.clock.sleep(LOOK).await;
         if !scene.stage.is_healed() {
             continue;
+        }
+        let now = scene.now().monotonic;
+        if now >= *room_at.get_or_insert(now + PATIENCE) {
+            scene.stage.make_room(true);
         }
         let Some(mut link) = scene.connect(client).await else { continue };
         match metadata(scene, &mut link).await {
@@ -40,6 +46,7 @@ pub async fn becomes_whole(scene: &Scene, client: u32) {
             },
         }
     }
+    scene.stage.make_room(false);
     scene.stage.done(client);
 }
 
