@@ -78,8 +78,8 @@ impl Replica {
         effects.push(Effect::Send { to, message });
     }
 
-    /// There is a new connection to a follower, or it follows anew, or is a member since: a question
-    /// may have been lost, or never was asked of it.
+    /// There is a new connection to a follower, or it follows anew, or has become a member: a
+    /// question may have been lost, or never was asked of it.
     pub(super) fn confirm_again(&self, node: NodeId, effects: &mut Vec<Effect>) {
         let Role::Leading(leading) = &self.role else { return };
         let is_behind = leading.followers.get(&node).is_some_and(|it| it.round < leading.round);

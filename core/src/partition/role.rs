@@ -191,7 +191,7 @@ impl Replica {
         let is_known = self.is_alone() || self.node_epoch.is_some();
         match self.assignment.leader {
             Some(leader) if leader == self.id && is_known => {
-                // Who waits for a word goes on waiting: the same rounds, of which nobody has answered.
+                // Who waits for a word goes on waiting: the rounds go on, and nobody answered.
                 let round = if let Role::Leading(leading) = before { leading.round } else { 0 };
                 self.begin_leading(now, round, effects);
             }
