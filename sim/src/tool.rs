@@ -259,9 +259,27 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(number.saturating_mul(seconds)))
 }
 
+/// What a shell says of a program that was ended because nobody reads its output (128 + SIGPIPE).
+#[cfg(madsim)]
+const NOBODY_READS: i32 = 141;
+
+/// `cargo sim … | head` ends when `head` has what it wants, without a story about it.
+#[cfg(madsim)]
+fn end_when_nobody_reads() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let said = info.payload_as_str().unwrap_or_default();
+        if said.starts_with("failed printing to stdout") && said.contains("os error 32") {
+            std::process::exit(NOBODY_READS);
+        }
+        usual(info);
+    }));
+}
+
 /// Does what the command line says; returns the exit code.
 #[cfg(madsim)]
 pub fn main() -> std::process::ExitCode {
+    end_when_nobody_reads();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {

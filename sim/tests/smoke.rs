@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// What it printed to standard output and to standard error.
 fn prints(arguments: &[&str]) -> (String, String) {
@@ -39,6 +39,18 @@ fn a_few_lives_in_both_worlds() {
     let line = said.lines().find(|line| line.contains("n1  INFO  node::node::start: the node"));
     assert!(line.is_some_and(|line| line.starts_with("[  ")), "{said}");
     assert_eq!(said, passes(&["run", "--seed", "7", "-vv"]), "the node says the same twice");
+}
+
+#[test]
+fn nobody_who_reads_is_no_panic() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quorate-sim"));
+    command.args(["plan", "--seed", "7"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut simulator = command.spawn().expect("the simulator runs");
+    drop(simulator.stdout.take());
+    let output = simulator.wait_with_output().expect("the simulator ends");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(141), "{errors}");
+    assert!(!errors.contains("panicked"), "{errors}");
 }
 
 /// A planted bug, from a campaign to a shrunk plan, a page, and a replay that fails alike.
