@@ -103,17 +103,19 @@ pub(super) async fn list(context: &Context) -> Result<(), Failure> {
             }
         };
         for it in open {
-            match known_to_coordinator(&client, &name, it.producer).await? {
+            let silent = match known_to_coordinator(&client, &name, it.producer).await? {
                 Known::By(_) => continue,
-                Known::ByNone => {}
-                Known::NotByOthersThan(index) => unasked = Some(index),
-            }
+                Known::ByNone => None,
+                Known::NotByOthersThan(index) => Some(index),
+            };
             // It may have ended while the coordinators were asked.
             let again = open_in(&client, &name).await?;
             if again.iter().any(|now| {
                 (now.producer, now.epoch, now.open_since) == (it.producer, it.epoch, it.open_since)
             }) {
                 found.push((name.clone(), it));
+                // The warning speaks of rows, so it comes with one.
+                unasked = silent.or(unasked);
             }
         }
     }
