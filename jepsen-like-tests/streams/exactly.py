@@ -25,8 +25,8 @@ import tempfile
 import threading
 import time
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 PARTITIONS = 4
 WORDS = 50
@@ -39,11 +39,13 @@ class Cluster:
 
     def __init__(self, harness, binary, folder):
         self.binary, self.folder = binary, folder
+        self.said = folder / "host.log"
         self.host = subprocess.Popen(
             [harness, "host", "--nodes", "3", "--data", str(folder / "data")],
             text=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=self.said.open("w"),
         )
         addresses, pids = self.host.stdout.readline().split()
         self.addresses = addresses
@@ -65,12 +67,22 @@ class Cluster:
         )
 
     def stop(self):
+        """SIGTERM to all. Says who did not end in good order."""
+        wrong = []
         for child in self.children.values():
             child.terminate()
-        for child in self.children.values():
-            child.wait(60)
+        for node, child in sorted(self.children.items()):
+            code = child.wait(60)
+            if code != 0:
+                wrong.append(f"node {node + 1}, started again, ended with {code}")
         self.host.stdin.close()
         self.host.wait(90)
+        # The host has a sentence for each of its own that ended badly: those that were killed did.
+        killed = {f"node {node + 1}" for node in self.children}
+        for line in self.said.read_text().splitlines():
+            if line.startswith("node ") and " ".join(line.split()[:2]) not in killed:
+                wrong.append(line)
+        return wrong
 
 
 class Program:
@@ -259,17 +271,39 @@ def strike(running, cluster, seconds):
 
 
 def settle(what, cluster, running, written, output):
-    """Reads until all is there, or patience ends. A copier ends where the input ended when it
-    began."""
+    """Reads until all is there, or patience ends; a copier ends where the input ended when it
+    began. Then nobody writes any more and nothing is open, and only what is there now counts: a
+    program may have more to say after the first good reading."""
     until = time.monotonic() + PATIENCE
     judge = judge_counts if what == "streams" else judge_copies
     while True:
         for program in running:
             if program.is_done():
                 program.start()
-        expected, told, wrong = judge(written, read(cluster.addresses, output))
+        _, _, wrong = judge(written, read(cluster.addresses, output))
         if not wrong or time.monotonic() > until:
-            return expected, told, wrong
+            break
+    for program in running:
+        if not program.is_done():
+            program.end(signal.SIGTERM)
+    until = time.monotonic() + PATIENCE
+    while is_open(cluster.addresses, output) and time.monotonic() < until:
+        time.sleep(0.5)
+    expected, told, wrong = judge(written, read(cluster.addresses, output))
+    if is_open(cluster.addresses, output):
+        wrong.append(f"a transaction is open in {output}, and nobody ends it")
+    return expected, told, wrong
+
+
+def is_open(bootstrap, topic):
+    """Whether a transaction is: what is committed ends before the log does."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    places = {TopicPartition(topic, place): OffsetSpec.latest() for place in range(PARTITIONS)}
+    ends = []
+    for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+        found = admin.list_offsets(places, isolation_level=isolation)
+        ends.append([found[place].result(30).offset for place in places])
+    return ends[0] != ends[1]
 
 
 def main():
@@ -303,7 +337,7 @@ def main():
         for program in running:
             if not program.is_done():
                 program.end(signal.SIGKILL)
-        cluster.stop()
+        stopped = cluster.stop()
     print(
         f"{arguments.what}: {sum(n for line, n in written.items() if line != 'lost')} records "
         f"written, {expected} effects expected, {told} found, {len(wrong)} wrong; "
@@ -311,11 +345,13 @@ def main():
     )
     for sentence in wrong[:20]:
         print(f"WRONG {sentence}")
+    for sentence in stopped:
+        print(f"WRONG {sentence}")
     if written["lost"]:
         print(f"WRONG {written['lost']} records were given up by an idempotent producer")
     if not expected:
         print("WRONG nothing was written")
-    sys.exit(bool(wrong or written["lost"] or not expected))
+    sys.exit(bool(wrong or stopped or written["lost"] or not expected))
 
 
 main()
