@@ -3,17 +3,21 @@
     transactions.py [--rows kafka,kafka-flush,replicated,durable] [--nodes 1] [--quick]
 
 - Throughput of kafka-producer-perf-test in transactions of 100 ms, and of the same command without
-  them, one after the other, in turns (the median of the ratios is told).
+  them, one after the other, in turns (the median of the ratios is told). It tells little of the
+  broker's part: without transactions its buffer fills, and the client waits for itself.
+- The same of `quorate bench produce`, four producers, whose buffers do not fill: what it loses is
+  the transactions' share.
 - One record a transaction with librdkafka, nothing else running: how long the record takes until it
   is acknowledged, how long the commit takes after that, and how many transactions a second that is.
 - From the call of produce to a reader of committed records, the commit called at once.
-- Transactions a second of many producers at once, whose ids share one coordinator's partition or
-  not, as their hashes fall: a node coordinates them all.
+- Transactions a second of many producers at once, whose ids share one partition of
+  `__transaction_state`, so that one coordinator has them all.
 
 Where broker and clients run, and which promises are compared: see compare.py.
 """
 
 import argparse
+import json
 import os
 import re
 import statistics
@@ -41,15 +45,23 @@ def perf_test(broker, topic, size, count, transactional):
     return float(re.search(r"([\d.]+) records/sec", last)[1])
 
 
-def throughput(broker, configs, quick):
+def native(broker, topic, size, count, transactional):
+    extra = [f"--transactional={DURATION_MS}ms"] if transactional else []
+    out = run(["taskset", "-c", "1", compare.BINARY, "-b", broker.address, "--json", "bench",
+               "produce", "--topic", topic, "-s", str(size), "-n", str(count), "--producers", "4",
+               "--warmup", str(count // 20)] + extra)
+    return json.loads(out)["records_per_second"]
+
+
+def throughput(broker, configs, quick, measure, topic):
     """Records a second plain and in transactions, and the median ratio of the pairs."""
     plain, transactional = [], []
-    broker.create("cost", configs)
-    count = 200_000 if quick else 1_500_000
-    perf_test(broker, "cost", 100, count // 5, True)
+    broker.create(topic, configs)
+    count = (200_000 if quick else 1_500_000) // broker.nodes
+    measure(broker, topic, 100, count // 5, True)
     for _ in range(1 if quick else 5):
-        plain.append(perf_test(broker, "cost", 100, count, False))
-        transactional.append(perf_test(broker, "cost", 100, count, True))
+        plain.append(measure(broker, topic, 100, count, False))
+        transactional.append(measure(broker, topic, 100, count, True))
     ratios = [there / here for here, there in zip(plain, transactional)]
     return statistics.median(plain), statistics.median(transactional), statistics.median(ratios)
 
@@ -126,10 +138,25 @@ def to_the_reader(broker, configs, quick):
     return milliseconds(took)
 
 
+def of_one_coordinator(broker, count):
+    """Transactional ids that one partition of `__transaction_state` has, as Kafka's hash tells."""
+    made = producer(broker, "first")  # the topic comes to be with the first of them
+    topic = made.list_topics("__transaction_state", 10).topics["__transaction_state"]
+    partitions, ids, number = len(topic.partitions), [], 0
+    while len(ids) < count:
+        name, hashed = f"many-{number}", 0
+        for letter in name:
+            hashed = (31 * hashed + ord(letter)) & 0xFFFFFFFF
+        if min(hashed, 2**32 - hashed) % partitions == 0:
+            ids.append(name)
+        number += 1
+    return ids
+
+
 def many_at_once(broker, configs, producers, seconds):
     """Transactions a second of so many producers, one record each."""
     broker.create("many", configs)
-    made = [producer(broker, f"many-{place}-{uuid.uuid4()}") for place in range(producers)]
+    made = [producer(broker, name) for name in of_one_coordinator(broker, producers)]
     counts = [0] * producers
     until = time.perf_counter() + seconds
 
@@ -169,14 +196,17 @@ def sync_latency():
 def measure(row, nodes, quick):
     name, kind, settings, configs = ROWS[row]
     with Broker(kind, settings, nodes) as broker:
-        plain, transactional, ratio = throughput(broker, configs, quick)
+        java = throughput(broker, configs, quick, perf_test, "cost")
+        ours = throughput(broker, configs, quick, native, "native")
         append, commit, alone = one_by_one(broker, configs, quick)
         seen = to_the_reader(broker, configs, quick)
         own = time.process_time()
         with compare.Span(broker.pids) as span:
             crowd = many_at_once(broker, configs, 32, 2 if quick else 10)
         load, clients = span.broker / span.wall, (time.process_time() - own) / span.wall
-    return (f"| {name} | {plain:,.0f} | {transactional:,.0f} | {100 * (1 - ratio):.1f} % "
+    told = " ".join(f"| {plain:,.0f} | {transactional:,.0f} | {100 * (1 - ratio):.1f} %"
+                    for plain, transactional, ratio in (java, ours))
+    return (f"| {name} {told} "
             f"| {append[0]:.2f} / {append[1]:.2f} | {commit[0]:.2f} / {commit[1]:.2f} "
             f"| {alone:,.0f} | {seen[0]:.2f} / {seen[1]:.2f} | {crowd:,.0f} "
             f"({load:.2f}, {clients:.2f}) |")
@@ -191,10 +221,11 @@ def main():
     # This process is the native clients: core 1, as all clients.
     os.sched_setaffinity(0, {1})
     print(f"load before: {os.getloadavg()[0]:.2f} (the machine should be quiet)", file=sys.stderr)
-    print("| | plain (msg/s) | in transactions of 100 ms (msg/s) | lost | record acknowledged, p50 "
-          "/ p99 (ms) | commit after that (ms) | one by one (transactions/s) | produce to a reader "
-          "of committed (ms) | 32 producers (transactions/s; loads of broker and clients) |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("| | perf-test, plain (msg/s) | in transactions of 100 ms (msg/s) | lost | our bench, plain "
+          "(msg/s) | in transactions of 100 ms (msg/s) | lost | record acknowledged, p50 / p99 (ms) "
+          "| commit after that (ms) | one by one (transactions/s) | produce to a reader of committed "
+          "(ms) | 32 producers, one coordinator (transactions/s; loads of broker and clients) |")
+    print("|---" * 12 + "|")
     for row in arguments.rows.split(","):
         print(f"{time.strftime('%H:%M:%S')} {row}", file=sys.stderr)
         print(measure(row, arguments.nodes, arguments.quick), flush=True)
