@@ -2,7 +2,7 @@
 # Other people's clients, tests and load against our released binary; installs what it needs.
 #
 #   run.sh [clients|kill9|rounds|cuts|failover|many|robustness|alerts|conformance|differential|
-#           streams|copier|bench|transactions|rebalance|compaction|all|install] [options]
+#           streams|copier|exactly-once|bench|transactions|rebalance|compaction|all|install] [options]
 #
 # Options go to the part that is named: --broker kafka runs the same against Apache Kafka, the
 # oracle; --bootstrap HOST:PORT uses a broker that runs already (clients, conformance);
@@ -92,15 +92,16 @@ alerts() {
 
 # Suites against a broker with four partitions for a new topic, as librdkafka's tests assume:
 # --column as in suites.py (kafka and quorate are one node, three and three-consumer are three nodes),
-# --suites those of suites.py.
+# --suites those of suites.py. --kill-every MILLISECONDS kills one of three nodes after the other.
 conformance() {
   install python
-  local column=quorate bootstrap="" suites_wanted="librdkafka kafka-python"
+  local column=quorate bootstrap="" suites_wanted="librdkafka kafka-python" kills=()
   while [ $# -gt 0 ]; do
     case "$1" in
     --broker | --column) column="$2" && shift 2 ;;
     --suites) suites_wanted="$2" && shift 2 ;;
     --bootstrap) bootstrap="$2" && shift 2 ;;
+    --kill-every) kills=(--kill-every "$2") && shift 2 ;;
     *) say "conformance does not know $1" && return 2 ;;
     esac
   done
@@ -119,7 +120,8 @@ conformance() {
     [ "$column" = kafka ] && broker=kafka settings=(--set num.partitions=$partitions
       --set group.min.session.timeout.ms=1000)
     case "$column $suites_wanted" in three* | *kgo* | *rust*) nodes=3 ;; esac
-    coproc host { "$harness" host --broker "$broker" --nodes "$nodes" "${settings[@]}"; }
+    coproc host { "$harness" host --broker "$broker" --nodes "$nodes" "${kills[@]}" \
+      "${settings[@]}"; }
     read -r bootstrap _ <&"${host[0]}"
   fi
   for suite in $suites_wanted; do
@@ -145,6 +147,18 @@ copier() {
   install python kafka
   "$foreign/python/bin/python" "$here/streams/exactly.py" copier "$harness" \
     "$root/target/release/quorate" "$foreign/kafka/libs/*" "$@"
+}
+
+# The same by small clients on franz-go and librdkafka, which keep books: nodes and clients are killed,
+# stopped and cut off (--seconds N), and the simulator's checkers judge. --planted offsets-apart,
+# offsets-early or half-abort is a bug of the clients, which they must find.
+exactly-once() {
+  if networks_are_granted; then
+    install python exactly-once
+    "$harness" exactly-once "$@"
+  else
+    say "no network namespaces here: exactly-once is left out"
+  fi
 }
 
 bench() {
@@ -177,7 +191,8 @@ install)
   install kafka kcat python node platformatic go rskafka librdkafka kgo rust-rdkafka streams wire rebalance
   ;;
 clients | kill9 | rounds | cuts | failover | many | robustness | alerts | conformance | \
-  differential | streams | copier | bench | transactions | rebalance | compaction) "$part" "$@" ;;
+  differential | streams | copier | exactly-once | bench | transactions | rebalance | \
+  compaction) "$part" "$@" ;;
 all)
   clients
   kill9 --rounds 100
@@ -189,6 +204,7 @@ all)
   differential
   streams
   copier
+  exactly-once
   bench
   ;;
 *) sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;

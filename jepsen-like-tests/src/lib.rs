@@ -5,6 +5,7 @@
 
 pub mod alerts;
 pub mod clients;
+pub mod exactly_once;
 pub mod java_load;
 pub mod kill_nine;
 pub mod many;

@@ -9,7 +9,9 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use jepsen_like_tests::process::{Broker, Kind, Recipe, disk_bytes, free_address};
 use jepsen_like_tests::trio::Trio;
-use jepsen_like_tests::{alerts, clients, kill_nine, many, probe, robustness, rounds};
+use jepsen_like_tests::{
+    alerts, clients, exactly_once, kill_nine, many, namespaces, probe, robustness, rounds,
+};
 
 #[derive(Debug, Parser)]
 #[command(about = "Real processes, real clients, real faults")]
@@ -85,6 +87,29 @@ enum What {
         #[arg(long)]
         binary: Option<PathBuf>,
     },
+    /// Consume, transform and produce in transactions, while everybody is struck.
+    ExactlyOnce {
+        /// How long faults strike.
+        #[arg(long, default_value_t = 120)]
+        seconds: u64,
+        #[arg(long, default_value_t = 3)]
+        producers: i32,
+        #[arg(long, default_value_t = 3)]
+        copiers: i32,
+        #[arg(long, default_value_t = 1)]
+        readers: i32,
+        /// Which faults strike when.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Whoever writes speaks the protocol before KIP-890, which can lose a transaction
+        /// (docs/older-protocol.md): what is found may be its own.
+        #[arg(long)]
+        older: bool,
+        /// A bug of the clients, to show that it is found: offsets-apart, offsets-early or
+        /// half-abort.
+        #[arg(long)]
+        planted: Option<String>,
+    },
     /// A cluster of three processes with many partitions, which loses its controller.
     Many {
         #[arg(long, default_value_t = 1000)]
@@ -102,6 +127,10 @@ enum What {
     Host {
         #[arg(long, default_value_t = 1)]
         nodes: i32,
+        /// SIGKILL for one node after the other, in milliseconds between two; half of that later it
+        /// is started again.
+        #[arg(long, requires = "nodes")]
+        kill_every: Option<u64>,
     },
 }
 
@@ -185,6 +214,7 @@ fn run(arguments: &Arguments) -> Result<bool, Failure> {
             Ok(report.passed())
         }
         What::Rounds { .. } => play_rounds(arguments, &recipe, folder.path()),
+        What::ExactlyOnce { .. } => play_exactly_once(arguments, &recipe, folder.path()),
         What::Many { partitions } => {
             let (root, settings) = (&recipe.root, &arguments.settings);
             let mut trio = Trio::new(recipe.kind, root, folder.path(), 3, settings)?;
@@ -196,7 +226,7 @@ fn run(arguments: &Arguments) -> Result<bool, Failure> {
             Ok(true)
         }
         What::Probe { times } => probe_times(&recipe, *times),
-        What::Host { nodes: 2.. } => host_cluster(arguments, &recipe, folder.path()),
+        What::Host { nodes: 2.., .. } => host_cluster(arguments, &recipe, folder.path()),
         What::Host { .. } => {
             let broker = start(&recipe)?;
             println!("{} {}", recipe.address, broker.pid());
@@ -227,15 +257,44 @@ fn play_rounds(arguments: &Arguments, recipe: &Recipe, folder: &Path) -> Result<
         trio = trio.with_binary(binary);
     }
     if faults.iter().any(|fault| fault.wants_network()) {
-        trio = trio.in_namespaces()?;
+        trio = trio.in_namespaces(namespaces::ROUNDS, 0)?;
     }
     let report = rounds::run(&mut trio, &faults, size, say)?;
     println!("{report}");
     Ok(report.violations.is_empty())
 }
 
+/// With `--data`, everything stays there: events of clients, faults, logs, the nodes' data.
+fn play_exactly_once(
+    arguments: &Arguments,
+    recipe: &Recipe,
+    folder: &Path,
+) -> Result<bool, Failure> {
+    let What::ExactlyOnce { seconds, producers, copiers, readers, seed, older, planted } =
+        &arguments.what
+    else {
+        return Ok(false);
+    };
+    let folder = arguments.data.as_deref().unwrap_or(folder);
+    std::fs::create_dir_all(folder)?;
+    let size = exactly_once::Size {
+        storm: Duration::from_secs(*seconds),
+        producers: *producers,
+        copiers: *copiers,
+        readers: *readers,
+        seed: *seed,
+        older: *older,
+        planted: planted.clone(),
+    };
+    let trio = Trio::new(recipe.kind, &recipe.root, folder, 3, &arguments.settings)?;
+    let mut trio = trio.in_namespaces(namespaces::EXACTLY_ONCE, size.clients())?;
+    let report = exactly_once::run(&mut trio, &recipe.root, folder, &size, say)?;
+    println!("{report}");
+    Ok(report.violations.is_empty())
+}
+
 fn host_cluster(arguments: &Arguments, recipe: &Recipe, folder: &Path) -> Result<bool, Failure> {
-    let What::Host { nodes } = arguments.what else { return Ok(false) };
+    let What::Host { nodes, kill_every } = arguments.what else { return Ok(false) };
     let data = recipe.data.as_deref().unwrap_or(folder);
     std::fs::create_dir_all(data)?;
     let trio = Trio::new(recipe.kind, &recipe.root, data, nodes, &recipe.settings)?;
@@ -244,10 +303,33 @@ fn host_cluster(arguments: &Arguments, recipe: &Recipe, folder: &Path) -> Result
     let list = |all: Vec<String>| all.join(",");
     let addresses = list(trio.addresses().iter().map(ToString::to_string).collect());
     println!("{addresses} {}", list(trio.pids().iter().map(ToString::to_string).collect()));
-    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
+    match kill_every.map(Duration::from_millis) {
+        None => drop(std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?),
+        Some(every) => kill_in_turn(&mut trio, every)?,
+    }
     let wrong = trio.stop(Duration::from_secs(60))?;
     wrong.iter().for_each(|sentence| eprintln!("{sentence}"));
     Ok(wrong.is_empty())
+}
+
+/// Until standard input ends.
+fn kill_in_turn(trio: &mut Trio, every: Duration) -> Result<(), Failure> {
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+        let mut kills = 0;
+        for id in trio.ids().into_iter().cycle() {
+            std::thread::sleep(every / 2);
+            if waiting.is_finished() {
+                break;
+            }
+            trio.kill(id)?;
+            kills += 1;
+            std::thread::sleep(every / 2);
+            trio.start(id)?;
+        }
+        say(&format!("{kills} kills"));
+        Ok(())
+    })
 }
 
 /// Starts on a prepared directory, as a restart would; the first start is not counted.

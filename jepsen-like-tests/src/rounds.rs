@@ -196,7 +196,7 @@ pub fn run(
             wrong.extend(verify_java(trio, size.partitions, &course.java));
         }
         // The nodes run, and a copy may be a moment behind another.
-        wrong.extend(compare(trio, &course.gone, false)?);
+        wrong.extend(compare(trio, &course.gone, false, &[TOPIC, JAVA_TOPIC])?);
         report.violations.extend(wrong.into_iter().map(|v| format!("{fault:?}: {v}")));
         let (next, whole) = (round.next_after, round.whole_after);
         progress(&format!("{fault:?}: next {next:?}, whole {whole:?}"));
@@ -210,7 +210,7 @@ pub fn run(
         progress(&trio.last_words());
     }
     report.violations.extend(stopped);
-    report.violations.extend(compare(trio, &course.gone, true)?);
+    report.violations.extend(compare(trio, &course.gone, true, &[TOPIC, JAVA_TOPIC])?);
     if size.java {
         let java_load::Acknowledged { count, given_up, .. } = &course.java;
         progress(&format!("the Java producer: {count} records acknowledged, {given_up} given up"));
@@ -490,9 +490,14 @@ fn read_all(address: SocketAddr, topic: &str, partition: i32) -> io::Result<Vec<
     Ok(found)
 }
 
-/// The logs of all nodes that are there. Of nodes that have stopped in good order they are of one
-/// length.
-fn compare(trio: &Trio, gone: &[i32], are_stopped: bool) -> io::Result<Vec<String>> {
+/// The logs of `topics` on all nodes that are there. Of nodes that have stopped in good order they
+/// are of one length.
+pub(crate) fn compare(
+    trio: &Trio,
+    gone: &[i32],
+    are_stopped: bool,
+    topics: &[&str],
+) -> io::Result<Vec<String>> {
     let ids = trio.ids().into_iter().filter(|id| !gone.contains(id));
     let directories: Vec<_> = ids.map(|id| trio.data(id).to_owned()).collect();
     let Some(binary) = trio.binary() else { return Ok(Vec::new()) };
@@ -504,7 +509,7 @@ fn compare(trio: &Trio, gone: &[i32], are_stopped: bool) -> io::Result<Vec<Strin
     }
     let report: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     let compared = report["compared"].as_array().cloned().unwrap_or_default();
-    let is_ours = |topic: &serde_json::Value| topic == TOPIC || topic == JAVA_TOPIC;
+    let is_ours = |topic: &serde_json::Value| topics.iter().any(|ours| topic == ours);
     let mut logs = compared.iter().filter(|log| is_ours(&log["topic"])).peekable();
     if logs.peek().is_none() {
         return Ok(vec!["no log has copies to compare".to_owned()]);

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::java_load::JavaLoad;
-use crate::namespaces::{self, Namespaces};
+use crate::namespaces::{Family, Namespaces};
 use crate::process::{Kind, free_address};
 use crate::stopwatch::retry;
 use crate::wire::{Cluster, Connection};
@@ -42,7 +42,8 @@ pub struct Trio {
     core: Option<u32>,
 }
 
-fn signal(child: &Child, name: &str) -> io::Result<()> {
+/// Sends a signal by its name, with the hyphen.
+pub(crate) fn signal(child: &Child, name: &str) -> io::Result<()> {
     let sent = Command::new("kill").args([name, &child.id().to_string()]).status()?;
     if sent.success() { Ok(()) } else { Err(io::Error::other(format!("kill {name}: {sent}"))) }
 }
@@ -85,16 +86,17 @@ impl Trio {
         self.ids().into_iter().try_for_each(|id| fs::write(self.configuration(id), self.toml(id)))
     }
 
-    /// The same with a network for each node.
+    /// The same with a network for each node, and behind those one for each of so many clients.
     ///
     /// # Errors
     /// If the machine does not grant them.
-    pub fn in_namespaces(mut self) -> io::Result<Self> {
+    pub fn in_namespaces(mut self, family: Family, clients: i32) -> io::Result<Self> {
         let count = self.ids().into_iter().max().unwrap_or(0);
-        self.network = Some(Namespaces::new(count)?);
+        let network = Namespaces::new(family, count + clients)?;
         for (id, member) in &mut self.members {
-            (member.address, member.peers) = Namespaces::addresses(*id);
+            (member.address, member.peers) = network.addresses(*id);
         }
+        self.network = Some(network);
         self.configure()?;
         Ok(self)
     }
@@ -135,11 +137,7 @@ impl Trio {
         match self.kind {
             Kind::Quorate => {
                 let mut command = match &self.network {
-                    Some(_) => {
-                        let mut command = Command::new("ip");
-                        command.args(["netns", "exec", &namespaces::name(id)]).arg(&self.binary);
-                        command
-                    }
+                    Some(network) => network.command(id, &self.binary),
                     None => Command::new(&self.binary),
                 };
                 command.arg("serve").arg("--config").arg(self.configuration(id));

@@ -367,20 +367,41 @@ impl Connection {
     /// If the connection ends, or the broker refuses.
     pub fn list_offset(&mut self, topic: &str, partition: i32, time: i64) -> io::Result<i64> {
         let mut body = (-1_i32).to_be_bytes().to_vec();
-        body.extend(1_i32.to_be_bytes());
-        put_string(&mut body, topic);
-        body.extend(1_i32.to_be_bytes());
-        body.extend(partition.to_be_bytes());
-        body.extend(time.to_be_bytes());
+        put_timed(&mut body, topic, partition, time);
         let answer = self.call(2, 1, &body)?;
+        listed(Answer(&answer))
+    }
+
+    /// ListOffsets v2, latest, of what is committed: the last stable offset.
+    ///
+    /// # Errors
+    /// If the connection ends, or the broker refuses.
+    pub fn last_stable(&mut self, topic: &str, partition: i32) -> io::Result<i64> {
+        let mut body = (-1_i32).to_be_bytes().to_vec();
+        body.push(1);
+        put_timed(&mut body, topic, partition, -1);
+        let answer = self.call(2, 2, &body)?;
         let mut answer = Answer(&answer);
         answer.i32()?;
+        listed(answer)
+    }
+
+    /// FindCoordinator v1: the node that coordinates a group (kind 0) or a transactional id (1).
+    ///
+    /// # Errors
+    /// If the connection ends, or nobody coordinates it now.
+    pub fn coordinator(&mut self, name: &str, kind: u8) -> io::Result<i32> {
+        let mut body = Vec::new();
+        put_string(&mut body, name);
+        body.push(kind);
+        let answer = self.call(10, 1, &body)?;
+        let mut answer = Answer(&answer);
+        answer.i32()?;
+        let code = answer.i16()?;
         answer.string()?;
-        answer.i32()?;
-        answer.i32()?;
-        match answer.i16()? {
-            0 => answer.i64().and_then(|_| answer.i64()),
-            code => Err(invalid(format!("ListOffsets refused with {code}"))),
+        match code {
+            0 => answer.i32(),
+            code => Err(invalid(format!("FindCoordinator refused with {code}"))),
         }
     }
 
@@ -408,6 +429,30 @@ impl Connection {
     /// # Errors
     /// If the connection ends, the broker refuses, or a batch is damaged.
     pub fn fetch(&mut self, topic: &str, partition: i32, offset: i64) -> io::Result<Vec<Fetched>> {
+        let mut found = Vec::new();
+        for (base, batch) in self.batches(topic, partition, offset)? {
+            records(Answer(&batch), base, &mut found)?;
+        }
+        found.retain(|record| record.offset >= offset);
+        Ok(found)
+    }
+
+    /// Who wrote what, from `offset` on, as much as one answer holds; markers are among it.
+    ///
+    /// # Errors
+    /// If the connection ends, the broker refuses, or a batch is too short.
+    pub fn stamps(&mut self, topic: &str, partition: i32, offset: i64) -> io::Result<Vec<Stamp>> {
+        let batches = self.batches(topic, partition, offset)?;
+        batches.iter().map(|(base, batch)| Stamp::read(*base, Answer(batch))).collect()
+    }
+
+    /// Whole batches, each behind its base offset and without its length.
+    fn batches(
+        &mut self,
+        topic: &str,
+        partition: i32,
+        offset: i64,
+    ) -> io::Result<Vec<(i64, Vec<u8>)>> {
         self.send_fetch(topic, partition, offset)?;
         let answer = self.receive()?;
         let mut answer = Answer(&answer);
@@ -435,10 +480,71 @@ impl Connection {
             if size > batches.0.len() {
                 break; // Kafka may cut the last batch at the limit.
             }
-            records(Answer(batches.take(size)?), base, &mut found)?;
+            found.push((base, batches.take(size)?.to_vec()));
         }
-        found.retain(|record| record.offset >= offset);
         Ok(found)
+    }
+}
+
+fn put_timed(body: &mut Vec<u8>, topic: &str, partition: i32, time: i64) {
+    body.extend(1_i32.to_be_bytes());
+    put_string(body, topic);
+    body.extend(1_i32.to_be_bytes());
+    body.extend(partition.to_be_bytes());
+    body.extend(time.to_be_bytes());
+}
+
+/// The offset of the only partition that was asked for.
+fn listed(mut answer: Answer<'_>) -> io::Result<i64> {
+    answer.i32()?;
+    answer.string()?;
+    answer.i32()?;
+    answer.i32()?;
+    match answer.i16()? {
+        0 => answer.i64().and_then(|_| answer.i64()),
+        code => Err(invalid(format!("ListOffsets refused with {code}"))),
+    }
+}
+
+/// The header of a batch, as far as it tells of a producer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    pub base: i64,
+    /// The last offset.
+    pub last: i64,
+    /// -1 for none.
+    pub producer: i64,
+    pub epoch: i16,
+    pub sequence: i32,
+    pub count: i32,
+    /// Of the coordinator that wrote it, if it is a marker.
+    pub coordinator_epoch: Option<i32>,
+}
+
+impl Stamp {
+    fn read(base: i64, mut batch: Answer<'_>) -> io::Result<Self> {
+        batch.take(9)?;
+        let attributes = batch.i16()?;
+        let last = base + i64::from(batch.i32()?);
+        batch.take(16)?;
+        let (producer, epoch, sequence) = (batch.i64()?, batch.i16()?, batch.i32()?);
+        let count = batch.i32()?;
+        let mut stamp =
+            Self { base, last, producer, epoch, sequence, count, coordinator_epoch: None };
+        if attributes & 0x20 != 0 {
+            // The record's length, attributes, times, offset, a key of four bytes; then the value:
+            // its length, a version, and the epoch.
+            batch.varint()?;
+            batch.take(1)?;
+            batch.varint()?;
+            batch.varint()?;
+            let key = batch.varint()?;
+            batch.take(usize::try_from(key).unwrap_or(0))?;
+            batch.varint()?;
+            batch.i16()?;
+            stamp.coordinator_epoch = Some(batch.i32()?);
+        }
+        Ok(stamp)
     }
 }
 
