@@ -54,6 +54,8 @@ pub struct Sum {
     failures: BTreeMap<(String, String, String), Failure>,
     /// Seeds that were run twice.
     pub twice: u64,
+    /// How often the planted bug's line was passed.
+    pub mutant_asked: u64,
     /// Small states of the specifications that were passed, if that was wanted.
     pub shapes: BTreeSet<u64>,
 }
@@ -61,11 +63,20 @@ pub struct Sum {
 impl Setting {
     /// The command that runs one of its seeds.
     pub fn replay(&self, seed: u64) -> String {
+        format!("cargo sim run {} --trace", self.which(seed))
+    }
+
+    /// The command that makes the simplest plan of a failure of it.
+    pub fn shrink(&self, seed: u64) -> String {
+        format!("cargo sim shrink {}", self.which(seed))
+    }
+
+    fn which(&self, seed: u64) -> String {
         let (world, nodes) = (self.world.name(), self.nodes);
         let mutant = self.mutant.as_ref().map(|slug| format!(" --mutant {slug}"));
         let mutant = mutant.unwrap_or_default();
         let only = self.only.map(|only| format!(" --only {}", only.name())).unwrap_or_default();
-        format!("cargo sim run --seed {seed} --world {world} --nodes {nodes}{only}{mutant} --trace")
+        format!("--seed {seed} --world {world} --nodes {nodes}{only}{mutant}")
     }
 }
 
@@ -78,6 +89,7 @@ impl Sum {
         self.steps += told.steps;
         self.acknowledged += told.acknowledged;
         self.read += told.read;
+        self.mutant_asked += told.mutant_asked;
         add(&mut self.faults, &told.faults);
         add(&mut self.marks, &told.marks);
         self.shapes.extend(&told.shapes);

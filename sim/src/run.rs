@@ -224,7 +224,10 @@ fn on_this_thread(plan: &Plan, world: World, options: Options) -> Report {
         violations.extend(check::check(&observed.history, plan, observed.struck));
     }
     violations.append(&mut spec.violations);
-    let verdict = match (violations.is_empty(), observed.stuck.is_empty()) {
+    let mut stuck = observed.stuck;
+    // What became of a node explains what its clients complain of.
+    stuck.sort_by_key(|sentence| !sentence.starts_with('n'));
+    let verdict = match (violations.is_empty(), stuck.is_empty()) {
         (false, _) => Verdict::Safety,
         (true, false) => Verdict::Liveness,
         (true, true) => Verdict::Passed,
@@ -232,7 +235,7 @@ fn on_this_thread(plan: &Plan, world: World, options: Options) -> Report {
     Report {
         verdict,
         violations,
-        stuck: observed.stuck,
+        stuck,
         tally: observed.history.tally(),
         faults: observed.faults,
         marks,

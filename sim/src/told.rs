@@ -29,6 +29,9 @@ pub struct Told {
     pub events: u64,
     pub steps: u64,
     pub simulated_micros: u64,
+    /// How often the planted bug's line was passed.
+    #[serde(default)]
+    pub mutant_asked: u64,
     /// Small states of the specifications that were passed, if that was wanted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shapes: Vec<u64>,
@@ -74,6 +77,7 @@ impl From<&Report> for Told {
             events: report.trace.events,
             steps: report.steps,
             simulated_micros: report.simulated.as_micros() as u64,
+            mutant_asked: report.mutant_asked,
             shapes: report.spec.shapes.iter().copied().collect(),
         }
     }
@@ -100,6 +104,7 @@ impl Told {
             events: 0,
             steps: 0,
             simulated_micros: 0,
+            mutant_asked: 0,
             shapes: Vec::new(),
         }
     }

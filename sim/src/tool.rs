@@ -162,8 +162,8 @@ pub struct How {
     /// was kept for a failure runs where it failed, and with that mutant.
     #[arg(long, value_enum)]
     pub world: Option<WorldName>,
-    /// Plant this bug.
-    #[arg(long)]
+    /// Plant this bug, by its slug or its entry (A1).
+    #[arg(long, value_parser = parse_mutant)]
     pub mutant: Option<String>,
     /// So many nodes; 0 lets each seed draw its own number. In the world of quorums, so many
     /// voters; fewer than 2 let each seed draw.
@@ -245,6 +245,10 @@ fn parse_only(text: &str) -> Result<Only, String> {
         let known: Vec<_> = Only::ALL.iter().map(|only| only.name()).collect();
         format!("{text:?} is none of {}", known.join(", "))
     })
+}
+
+fn parse_mutant(text: &str) -> Result<String, String> {
+    crate::zoo::named(text)
 }
 
 fn parse_time(text: &str) -> Result<Duration, String> {

@@ -20,6 +20,25 @@ pub struct Mutant {
     pub not_yet: &'static str,
 }
 
+/// The slug of an entry (A1) that is planted in one way; any other name is taken for a slug, since
+/// what somebody plants for himself has no row.
+///
+/// # Errors
+///
+/// The entry is planted in several ways, or in none.
+pub fn named(name: &str) -> Result<String, String> {
+    if entries::ENTRIES.iter().all(|entry| entry.id != name) {
+        return Ok(name.to_owned());
+    }
+    let of_entry = MUTANTS.iter().filter(|mutant| mutant.entry == name);
+    let of_entry: Vec<_> = of_entry.map(|mutant| mutant.slug).collect();
+    match &of_entry[..] {
+        [slug] => Ok((*slug).to_owned()),
+        [] => Err(format!("{name} is not planted; `cargo sim zoo --markdown` says why")),
+        several => Err(format!("{name} is planted as one of {}", several.join(", "))),
+    }
+}
+
 /// Where a planted bug is hunted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {

@@ -53,6 +53,20 @@ fn nobody_who_reads_is_no_panic() {
     assert!(!errors.contains("panicked"), "{errors}");
 }
 
+/// A slip of the pen plants nothing, and all passes: that says nothing.
+#[test]
+fn what_is_planted_nowhere_is_not_passed() {
+    for arguments in [&["run", "--seed", "7"][..], &["campaign", "--seeds", "0..1"]] {
+        let world = ["--world", "cores", "--mutant", "no-such-bug"];
+        let (said, _) = ends(&[arguments, &world].concat(), 4);
+        assert!(said.contains("the line of no-such-bug was never passed"), "{said}");
+    }
+    // Two stand for B4, one for A22.
+    let (_, said) = ends(&["run", "--seed", "7", "--mutant", "B4"], 64);
+    assert!(said.contains("B4 is planted as one of"), "{said}");
+    ends(&["run", "--seed", "3", "--nodes", "3", "--world", "cores", "--mutant", "A22"], 1);
+}
+
 /// A planted bug, from a campaign to a shrunk plan, a page, and a replay that fails alike.
 #[test]
 fn a_planted_bug_is_shrunk_shown_and_replayed() {

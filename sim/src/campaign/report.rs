@@ -20,6 +20,9 @@ pub struct Report {
     pub world: World,
     pub nodes: u32,
     pub mutant: Option<String>,
+    /// How often the mutant's line was passed. If never, the campaign says nothing about it.
+    #[serde(default)]
+    pub mutant_asked: u64,
     /// From the first to the one behind the last.
     pub seeds: [u64; 2],
     /// Which part of how many, from 1 on.
@@ -112,7 +115,11 @@ impl Report {
             is_met: gate.is_met(sum),
         };
         let gates: Vec<Goal> = around.gates.iter().map(goal).collect();
-        let verdict = verdict(sum, &around, &gates);
+        let mut verdict = verdict(sum, &around, &gates);
+        // Of that name nothing is planted, or not where any seed came to.
+        if verdict == Verdict::Passed && setting.mutant.is_some() && sum.mutant_asked == 0 {
+            verdict = Verdict::Inconclusive;
+        }
         let word = |(verdict, count): (&Verdict, &u64)| (verdict.word().to_owned(), *count);
         let failures = sum.failures().enumerate();
         Self {
@@ -121,6 +128,7 @@ impl Report {
             world: setting.world,
             nodes: setting.nodes,
             mutant: setting.mutant.clone(),
+            mutant_asked: sum.mutant_asked,
             seeds: around.seeds,
             shard: around.shard,
             verdict,

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::single::{corpus_files, read_plan};
+use super::single::{corpus_files, never_passed, read_plan};
 use super::worker::Workers;
 use super::{HARNESS_BROKE, flags};
 use crate::campaign::report::{Around, Canary, Kept, Report};
@@ -195,6 +195,7 @@ impl Campaign<'_> {
             let sentence = told.sentences().into_iter().next().unwrap_or_default();
             println!("seed {seed}: {}: {sentence}", told.verdict);
             println!("  {}", self.setting.replay(seed));
+            println!("  {}", self.setting.shrink(seed));
         }
     }
 
@@ -261,6 +262,9 @@ fn print(report: &Report) {
             println!("canary {mutant}: caught, {seeds} seeds: {}", canary.sentence);
         }
         None => {}
+    }
+    if let Some(mutant) = report.mutant.as_deref().filter(|_| report.mutant_asked == 0) {
+        println!("{}", never_passed(mutant));
     }
     for goal in report.gates.iter().filter(|goal| !goal.is_met) {
         println!("goal {}: NOT met, seen {} times", goal.wanted, goal.count);

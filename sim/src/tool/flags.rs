@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{How, parse_seeds, parse_time};
+use super::{How, parse_mutant, parse_seeds, parse_time};
 use crate::campaign::gates::Gate;
 
 /// Seeds of a campaign that only time ends.
@@ -35,7 +35,7 @@ pub struct Campaign {
     #[arg(long, value_parser = Gate::parse, value_name = "GOAL", num_args = 1..)]
     pub require: Vec<Gate>,
     /// The planted bug that must be noticed; `none` for none.
-    #[arg(long, value_name = "MUTANT")]
+    #[arg(long, value_parser = parse_canary, value_name = "MUTANT")]
     pub canary: Option<String>,
     /// Hold each step against the specifications, and say how many of their small states the seeds
     /// pass.
@@ -92,6 +92,10 @@ pub struct Shrink {
     /// The same property on whichever partition or node; on the same one otherwise.
     #[arg(long)]
     pub any_object: bool,
+}
+
+fn parse_canary(text: &str) -> Result<String, String> {
+    if text == "none" { Ok(text.to_owned()) } else { parse_mutant(text) }
 }
 
 fn parse_shard(text: &str) -> Result<Shard, String> {

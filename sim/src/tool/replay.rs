@@ -37,7 +37,7 @@ pub(super) fn run(file: &Path, how: &How, show: &Show, timeline: Option<&Path>) 
 fn plan_of(file: &Path) -> Option<Plan> {
     let plan = read_plan(file);
     if let Err(error) = &plan {
-        println!("{}: the plan no longer applies: {error}", file.display());
+        println!("{}: {error}", file.display());
     }
     plan.ok()
 }
@@ -62,15 +62,26 @@ pub(super) fn explain(file: &Path, how: &How) -> u8 {
 
 /// Says which of the answers it is.
 fn judge(file: &Path, plan: &Plan, (world, mutant): (World, Option<&str>), report: &Report) {
+    let mut otherwise = "the code has changed, or the plan";
     if let Some(found) = &plan.found {
         println!("  {}", answer(&found.symptom(), &Told::from(report)));
+        if (found.world, found.mutant.as_deref()) != (world, mutant) {
+            otherwise = "it runs otherwise than it was kept";
+            let kept = found.mutant.as_deref().unwrap_or("no mutant");
+            let now = mutant.unwrap_or("no mutant");
+            println!(
+                "  kept in {} with {kept}, run in {} with {now}",
+                found.world.name(),
+                world.name()
+            );
+        }
     }
     match plan.trace {
         Some(hash) if hash == report.trace.hash => {
             println!("  the trace is the one it was kept with")
         }
         Some(hash) => {
-            println!("  it was kept with another trace, {hash:016x}: the code has changed");
+            println!("  it was kept with another trace, {hash:016x}: {otherwise}");
             if let Ok(kept) = fs::read_to_string(file.with_extension(TRACE)) {
                 let sink = Sink::Lines(Vec::new());
                 let mutant = mutant.map(str::to_owned);

@@ -163,8 +163,21 @@ pub(super) fn to_file(
     } else {
         println!("  run once more: another one; two runs of a plan differ");
     }
+    println!("  cargo sim explain {}", out.display());
     println!("  cargo sim replay {} --trace", out.display());
+    // A partition keeps those before it, and the work on them.
+    if is_same && shrunk.is_minimal && !subject.any_object && has_siblings(subject.symptom) {
+        println!(
+            "  perhaps simpler on another one: cargo sim shrink {} --any-object",
+            out.display()
+        );
+    }
     Ok(is_same)
+}
+
+/// Whether the same may happen to another object of its kind.
+fn has_siblings(symptom: &Symptom) -> bool {
+    symptom.kind() != symptom.object
 }
 
 /// What a search is for: a plan, a failure and a build.

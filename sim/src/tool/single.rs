@@ -27,6 +27,11 @@ pub(super) fn run(
     let spec = Wanted { export: export.is_some(), ..Wanted::REFINE };
     let report = run_with(&plan, how.world(), how.mutant.clone(), show, spec);
     print(&plan, how.world(), &report);
+    let is_void = report.verdict == Verdict::Passed && report.mutant_asked == 0;
+    if let Some(mutant) = how.mutant.as_deref().filter(|_| is_void) {
+        println!("  {}", never_passed(mutant));
+        return Verdict::Inconclusive.exit_code();
+    }
     if let Some(folder) = export
         && let Err(error) = specs::write(&report.spec, folder)
     {
@@ -68,6 +73,13 @@ pub(super) fn run(
             HARNESS_BROKE
         }
     }
+}
+
+/// Said where all passes, and a planted bug was nowhere on the way: a slip of the pen, perhaps.
+pub(super) fn never_passed(mutant: &str) -> String {
+    format!(
+        "the line of {mutant} was never passed: `cargo sim zoo --markdown` lists what is planted"
+    )
 }
 
 pub(super) fn run_one(plan: &Plan, world: World, mutant: Option<String>, show: &Show) -> Report {
@@ -169,9 +181,14 @@ pub(super) fn print(plan: &Plan, world: World, report: &Report) {
     }
 }
 
+/// The plan in the file.
+///
+/// # Errors
+///
+/// It cannot be read, or is no plan of this build.
 pub(super) fn read_plan(file: &Path) -> Result<Plan, String> {
-    let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
-    Plan::parse(&text).map_err(|error| error.to_string())
+    let text = std::fs::read_to_string(file).map_err(|error| format!("cannot be read: {error}"))?;
+    Plan::parse(&text).map_err(|error| format!("the plan no longer applies: {error}"))
 }
 
 /// The plans that once found a bug, by name.

@@ -109,7 +109,8 @@ fn readme(report: &Report, failure: &Distinct, folder: &Path, files: &[(&str, &s
         report.commit.as_deref().unwrap_or("unknown"),
     );
     for (names, _) in files.iter().filter(|(names, _)| names.ends_with(".plan")) {
-        let _ = writeln!(text, "cargo sim replay {}", folder.join(names).display());
+        let file = folder.join(names);
+        let _ = writeln!(text, "cargo sim replay {0}\ncargo sim explain {0}", file.display());
     }
     text.push_str("```\n\n");
     for (names, what) in files {
