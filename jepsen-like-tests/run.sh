@@ -92,16 +92,15 @@ alerts() {
 
 # Suites against a broker with four partitions for a new topic, as librdkafka's tests assume:
 # --column as in suites.py (kafka and quorate are one node, three and three-consumer are three nodes),
-# --suites those of suites.py. --kill-every MILLISECONDS kills one of three nodes after the other.
+# --suites those of suites.py.
 conformance() {
   install python
-  local column=quorate bootstrap="" suites_wanted="librdkafka kafka-python" kills=()
+  local column=quorate bootstrap="" suites_wanted="librdkafka kafka-python"
   while [ $# -gt 0 ]; do
     case "$1" in
     --broker | --column) column="$2" && shift 2 ;;
     --suites) suites_wanted="$2" && shift 2 ;;
     --bootstrap) bootstrap="$2" && shift 2 ;;
-    --kill-every) kills=(--kill-every "$2") && shift 2 ;;
     *) say "conformance does not know $1" && return 2 ;;
     esac
   done
@@ -120,8 +119,7 @@ conformance() {
     [ "$column" = kafka ] && broker=kafka settings=(--set num.partitions=$partitions
       --set group.min.session.timeout.ms=1000)
     case "$column $suites_wanted" in three* | *kgo* | *rust*) nodes=3 ;; esac
-    coproc host { "$harness" host --broker "$broker" --nodes "$nodes" "${kills[@]}" \
-      "${settings[@]}"; }
+    coproc host { "$harness" host --broker "$broker" --nodes "$nodes" "${settings[@]}"; }
     read -r bootstrap _ <&"${host[0]}"
   fi
   for suite in $suites_wanted; do

@@ -127,10 +127,6 @@ enum What {
     Host {
         #[arg(long, default_value_t = 1)]
         nodes: i32,
-        /// SIGKILL for one node after the other, in milliseconds between two; half of that later it
-        /// is started again.
-        #[arg(long, requires = "nodes")]
-        kill_every: Option<u64>,
     },
 }
 
@@ -226,7 +222,7 @@ fn run(arguments: &Arguments) -> Result<bool, Failure> {
             Ok(true)
         }
         What::Probe { times } => probe_times(&recipe, *times),
-        What::Host { nodes: 2.., .. } => host_cluster(arguments, &recipe, folder.path()),
+        What::Host { nodes: 2.. } => host_cluster(arguments, &recipe, folder.path()),
         What::Host { .. } => {
             let broker = start(&recipe)?;
             println!("{} {}", recipe.address, broker.pid());
@@ -294,7 +290,7 @@ fn play_exactly_once(
 }
 
 fn host_cluster(arguments: &Arguments, recipe: &Recipe, folder: &Path) -> Result<bool, Failure> {
-    let What::Host { nodes, kill_every } = arguments.what else { return Ok(false) };
+    let What::Host { nodes } = arguments.what else { return Ok(false) };
     let data = recipe.data.as_deref().unwrap_or(folder);
     std::fs::create_dir_all(data)?;
     let trio = Trio::new(recipe.kind, &recipe.root, data, nodes, &recipe.settings)?;
@@ -303,33 +299,10 @@ fn host_cluster(arguments: &Arguments, recipe: &Recipe, folder: &Path) -> Result
     let list = |all: Vec<String>| all.join(",");
     let addresses = list(trio.addresses().iter().map(ToString::to_string).collect());
     println!("{addresses} {}", list(trio.pids().iter().map(ToString::to_string).collect()));
-    match kill_every.map(Duration::from_millis) {
-        None => drop(std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?),
-        Some(every) => kill_in_turn(&mut trio, every)?,
-    }
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     let wrong = trio.stop(Duration::from_secs(60))?;
     wrong.iter().for_each(|sentence| eprintln!("{sentence}"));
     Ok(wrong.is_empty())
-}
-
-/// Until standard input ends.
-fn kill_in_turn(trio: &mut Trio, every: Duration) -> Result<(), Failure> {
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
-        let mut kills = 0;
-        for id in trio.ids().into_iter().cycle() {
-            std::thread::sleep(every / 2);
-            if waiting.is_finished() {
-                break;
-            }
-            trio.kill(id)?;
-            kills += 1;
-            std::thread::sleep(every / 2);
-            trio.start(id)?;
-        }
-        say(&format!("{kills} kills"));
-        Ok(())
-    })
 }
 
 /// Starts on a prepared directory, as a restart would; the first start is not counted.
