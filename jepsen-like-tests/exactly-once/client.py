@@ -266,13 +266,16 @@ def copied(made, member, records, offsets, planted):
         if not made.offsets(offsets, member.place):
             made.abort()
             return False
-    if random.random() < 0.01:
+    # A planted bug shows if the process ends between the two that belong together.
+    if random.random() < (0.1 if planted == "offsets-early" else 0.01):
         end_of_life(made.told, "it leaves a transaction open")
     if random.random() < 0.1:
         made.abort()
         return False
     done = made.commit()
     if done and planted == "offsets-apart":
+        if random.random() < 0.1:
+            end_of_life(made.told, "it leaves its offsets behind")
         member.consumer.commit(offsets=offsets, asynchronous=False)
     return done
 
