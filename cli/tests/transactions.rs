@@ -141,6 +141,10 @@ async fn a_transaction_that_nobody_will_end_is_found_and_aborted() {
         (&"orders:0".into(), &0.into())
     );
     assert_eq!(hanging.as_array().map(Vec::len), Some(1), "{hanging}");
+    // Its coordinator's partition is on no disk any more, and the row says that it might know.
+    let shown = node.run(&["txn", "list", "--hanging", "--timeout", "1s"]);
+    assert!(shown.out.contains("orders:0"), "{}", shown.out);
+    assert!(shown.err.contains("has no leader now, and may know of these"), "{}", shown.err);
     let abort = ["txn", "abort", "orders:0", "--start-offset", "0", "--yes"];
     let refused = node.run(&abort);
     assert!(refused.err.contains("may have decided to commit it"), "{}", refused.err);
@@ -149,4 +153,5 @@ async fn a_transaction_that_nobody_will_end_is_found_and_aborted() {
     assert_eq!(committed(&node), "b\n", "the last stable offset moves on");
     let none = node.run(&["txn", "list", "--hanging", "--timeout", "1s"]);
     assert!(none.err.contains("no transaction hangs"), "{}", none.err);
+    assert!(!none.err.contains("may know of these"), "a warning without a row: {}", none.err);
 }
