@@ -109,6 +109,8 @@ struct Trace {
     finished: Finished,
     now: Duration,
     sink: Sink,
+    /// What happens is no part of the run any more.
+    is_closed: bool,
 }
 
 thread_local! {
@@ -140,7 +142,12 @@ impl Mark {
 /// Begins the thread's trace anew.
 pub fn begin(sink: Sink) {
     let finished = Finished { hash: 0x243f_6a88_85a3_08d3, ..Finished::default() };
-    TRACE.set(Trace { finished, now: Duration::ZERO, sink });
+    TRACE.set(Trace { finished, sink, ..Trace::default() });
+}
+
+/// The run is over: what follows clears away after it, and is no event.
+pub fn close() {
+    TRACE.with_borrow_mut(|trace| trace.is_closed = true);
 }
 
 /// Ends the thread's trace.
@@ -164,6 +171,9 @@ pub fn event<T: fmt::Display>(
     text: impl FnOnce() -> T,
 ) {
     TRACE.with_borrow_mut(|trace| {
+        if trace.is_closed {
+            return;
+        }
         trace.now = now;
         let finished = &mut trace.finished;
         finished.events += 1;

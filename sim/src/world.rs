@@ -16,12 +16,12 @@ pub mod observe;
 pub mod witness;
 
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use madsim::plugin::Simulator;
+use madsim::plugin::{Simulator, simulator};
 use madsim::rand::GlobalRng;
-use madsim::runtime::Runtime;
+use madsim::runtime::{Handle, NodeHandle, Runtime};
 use madsim::task::{JoinHandle, NodeId};
 use madsim::time::TimeHandle;
 use tokio::sync::oneshot;
@@ -47,10 +47,29 @@ use crate::workload::clients::{
 
 /// Runs a plan on this thread, which must be a fresh one.
 pub fn run(plan: &Plan) -> Observed {
+    live(plan).0
+}
+
+/// A run; and its network, which is gone unless something of the run is still there.
+fn live(plan: &Plan) -> (Observed, Weak<SimNetwork>) {
     let seed = Chance::new(plan.seed, "runtime").number();
     let runtime = Runtime::with_seed_and_config(seed, madsim::Config::default());
     runtime.add_simulator::<Surroundings>();
-    runtime.block_on(simulate(Arc::new(plan.clone())))
+    let outside = runtime.create_node().name("outside").build();
+    let observed = runtime.block_on(simulate(Arc::new(plan.clone()), outside.clone()));
+    trace::close();
+    let network = runtime.block_on(clear_away(outside.id()));
+    (observed, network)
+}
+
+/// Ends what still waits outside of the nodes. A task that waits is held by its timer, its timer by
+/// the clock, and the clock by the task: otherwise most of a life would stay in memory for ever.
+async fn clear_away(outside: NodeId) -> Weak<SimNetwork> {
+    let time = TimeHandle::current();
+    Handle::current().kill(outside);
+    // They are dropped when their turn comes.
+    until(&time, time.elapsed() + Duration::from_millis(1)).await;
+    Arc::downgrade(&simulator::<Surroundings>().network)
 }
 
 /// Network and disks, as one plugin of the runtime. It goes through several in the order of a hash
@@ -74,7 +93,7 @@ impl Simulator for Surroundings {
     }
 }
 
-async fn simulate(plan: Arc<Plan>) -> Observed {
+async fn simulate(plan: Arc<Plan>, outside: NodeHandle) -> Observed {
     let time = TimeHandle::current();
     let cluster = Cluster::new(&plan);
     let stage = Arc::new(Stage::default());
@@ -87,12 +106,13 @@ async fn simulate(plan: Arc<Plan>) -> Observed {
         roster: Arc::default(),
         commits: Arc::default(),
         members: Arc::default(),
+        outside: outside.clone(),
     };
     cluster.start();
-    let supervise = |member: &Arc<Member>| madsim::task::spawn(Arc::clone(member).supervise());
+    let supervise = |member: &Arc<Member>| outside.spawn(Arc::clone(member).supervise());
     let supervisors: Vec<_> = cluster.members.iter().map(supervise).collect();
-    let faults = madsim::task::spawn(actors.clone().strike());
-    let clients = madsim::task::spawn(actors.clone().work());
+    let faults = outside.spawn(actors.clone().strike());
+    let mut clients = outside.spawn(actors.clone().work());
 
     let is_blamed = until_blamed(&cluster, plan.run.safety).await;
     faults.abort();
@@ -107,7 +127,6 @@ async fn simulate(plan: Arc<Plan>) -> Observed {
     trace::event(time.elapsed(), Mark::Run, "all", [0; 3], || "healed");
     actors.look_after();
     let deadline = time.elapsed() + plan.run.liveness;
-    let mut clients = clients;
     let working = actors.by(deadline, &mut clients).await;
     let worked = working.is_some();
     let finished = match working {
@@ -169,10 +188,6 @@ fn note_end(observed: &Observed, finished: bool) {
     });
 }
 
-fn spawn_client(client: u32, life: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
-    madsim::task::spawn(life.instrument(observe::client_span(client)))
-}
-
 /// The clients of a run.
 #[derive(Clone)]
 struct Actors {
@@ -184,9 +199,19 @@ struct Actors {
     commits: Arc<transactions::Commits>,
     /// Of groups and transactions: they end when they are told to, whatever they wait for.
     members: Arc<Mutex<Vec<JoinHandle<()>>>>,
+    /// Where they are.
+    outside: NodeHandle,
 }
 
 impl Actors {
+    fn spawn(
+        &self,
+        client: u32,
+        life: impl Future<Output = ()> + Send + 'static,
+    ) -> JoinHandle<()> {
+        self.outside.spawn(life.instrument(observe::client_span(client)))
+    }
+
     fn scene(&self, client: u32) -> Scene {
         let clock = SimClock::exact(client_name(client), TimeHandle::current());
         Scene {
@@ -205,7 +230,7 @@ impl Actors {
         let operator = self.plan.operator();
         let act = |fault| {
             let life = operator::act(self.scene(operator), operator, fault);
-            drop(spawn_client(operator, life));
+            drop(self.spawn(operator, life));
         };
         inject::all(Arc::clone(&self.cluster), Arc::clone(&self.plan), act).await;
     }
@@ -216,7 +241,7 @@ impl Actors {
         if self.plan.faults.iter().any(|fault| sends(&fault.kind)) {
             let operator = self.plan.operator();
             let life = operator::look_after(self.scene(operator), operator);
-            drop(spawn_client(operator, life));
+            drop(self.spawn(operator, life));
         }
     }
 
@@ -238,35 +263,35 @@ impl Actors {
         create_topics(&self.scene(last), last).await;
         self.stage.operators().begin_acting();
         let read: Vec<JoinHandle<()>> = (writers..last)
-            .map(|client| spawn_client(client, read(self.scene(client), client)))
+            .map(|client| self.spawn(client, read(self.scene(client), client)))
             .collect();
         let mut clients = read;
         let mut proofs = Vec::new();
         for client in 0..writers {
             let (proven, proof) = oneshot::channel();
-            clients.push(spawn_client(client, write(self.scene(client), client, proven)));
+            clients.push(self.spawn(client, write(self.scene(client), client, proven)));
             proofs.push(proof);
         }
         let (writers, readers) = self.plan.library_clients();
         for client in writers {
             let (proven, proof) = oneshot::channel();
             let life = library::write(self.scene(client), client, proven);
-            clients.push(spawn_client(client, life));
+            clients.push(self.spawn(client, life));
             proofs.push(proof);
         }
         for client in readers {
             let (proven, proof) = oneshot::channel();
-            clients.push(spawn_client(client, library::read(self.scene(client), client, proven)));
+            clients.push(self.spawn(client, library::read(self.scene(client), client, proven)));
             proofs.push(proof);
         }
         let members = self.plan.members().map(|client| {
             let life = groups::live(self.scene(client), client, Arc::clone(&self.roster));
-            spawn_client(client, life)
+            self.spawn(client, life)
         });
         self.members.lock().expect("one thread").extend(members);
         let transactional = self.plan.transactional().map(|client| {
             let life = transactions::live(self.scene(client), client, Arc::clone(&self.commits));
-            spawn_client(client, life)
+            self.spawn(client, life)
         });
         self.members.lock().expect("one thread").extend(transactional);
         if self.plan.cluster.nodes > 1 {
@@ -359,6 +384,23 @@ impl Actors {
             biased;
             worked = clients => Some(worked.expect("the clients are set going")),
             () = until(&time, deadline) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::draw::draw_cluster;
+
+    /// Operators and faults that wait when a run ends, as they do in most, once kept a megabyte of
+    /// each life: a campaign of 865 lives had 900 MiB and was half as fast as at its beginning.
+    #[test]
+    fn nothing_of_a_life_outlives_it() {
+        for seed in [3, 7, 11] {
+            let life = move || live(&draw_cluster(seed, 3)).1;
+            let network = std::thread::spawn(life).join().expect("it lives");
+            assert_eq!(network.strong_count(), 0, "seed {seed}");
         }
     }
 }
