@@ -1,6 +1,7 @@
 //! What one node's disk holds, without time: bytes and names, live and durable, open handles,
 //! faults. `world/disk.rs` adds latencies and the node's interface.
 
+pub mod extent;
 pub mod names;
 pub mod pages;
 
@@ -106,7 +107,7 @@ impl Medium {
     /// What a reader would find in the file.
     pub fn content(&self, file: FileId) -> Bytes {
         let pages = self.files.get(&file);
-        pages.map_or_else(Bytes::new, |pages| Bytes::copy_from_slice(pages.read(0, usize::MAX)))
+        pages.map_or_else(Bytes::new, |pages| Bytes::from(pages.read(0, usize::MAX)))
     }
 
     /// As long as it is the same, so is the file's content.
@@ -285,7 +286,7 @@ impl Medium {
             self.reads_fail -= 1;
             return Err(io::Error::other("simulated: read failed"));
         }
-        Ok(Bytes::copy_from_slice(self.pages(file).read(position, bytes)))
+        Ok(Bytes::from(self.pages(file).read(position, bytes)))
     }
 
     pub fn begin_write(&mut self, file: FileId, position: u64, chunks: Vec<Bytes>) -> WriteKey {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::extent::Extent;
 use crate::chance::{Chance, Ratio};
 use crate::fault::power_loss::Unsynced;
 
@@ -11,8 +12,8 @@ pub const SECTOR: usize = 512;
 
 #[derive(Debug, Default)]
 pub struct Pages {
-    live: Vec<u8>,
-    durable: Vec<u8>,
+    live: Extent,
+    durable: Extent,
     /// Sectors that were written since they were last persisted.
     dirty: BTreeMap<usize, Dirty>,
     /// Rises with each change of what readers see.
@@ -60,11 +61,11 @@ impl Captured {
 }
 
 impl Pages {
-    pub fn len(&self) -> u64 {
+    pub const fn len(&self) -> u64 {
         self.live.len() as u64
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub const fn is_empty(&self) -> bool {
         self.live.is_empty()
     }
 
@@ -83,9 +84,11 @@ impl Pages {
         self.dirty.is_empty() && self.live.len() == self.durable.len()
     }
 
-    pub fn read(&self, position: u64, bytes: usize) -> &[u8] {
+    pub fn read(&self, position: u64, bytes: usize) -> Vec<u8> {
         let from = usize::try_from(position).map_or(self.live.len(), |at| at.min(self.live.len()));
-        &self.live[from..from.saturating_add(bytes).min(self.live.len())]
+        let mut read = Vec::new();
+        self.live.copy(from, from.saturating_add(bytes), &mut read);
+        read
     }
 
     pub fn write(&mut self, position: u64, bytes: &[u8]) {
@@ -97,7 +100,7 @@ impl Pages {
         if to > self.live.len() {
             self.set_len(to as u64);
         }
-        self.live[from..to].copy_from_slice(bytes);
+        self.live.put(from, bytes);
         self.backed = self.backed.max(to as u64);
         self.touch(from, to);
     }
@@ -111,7 +114,7 @@ impl Pages {
 
     pub fn set_len(&mut self, len: u64) {
         let (old, new) = (self.live.len(), len as usize);
-        resize(&mut self.live, new);
+        self.live.resize(new);
         if new < old {
             self.version += 1;
             self.backed = self.backed.min(len);
@@ -139,8 +142,7 @@ impl Pages {
         let mut bytes = Vec::with_capacity(self.dirty.len() * SECTOR);
         let sector = |(sector, dirty): (&usize, &Dirty)| {
             let from = sector * SECTOR;
-            let to = (from + SECTOR).min(self.live.len());
-            bytes.extend_from_slice(&self.live[from.min(to)..to]);
+            self.live.copy(from, from + SECTOR, &mut bytes);
             (*sector, dirty.version, bytes.len())
         };
         let sectors = self.dirty.iter().map(sector).collect();
@@ -151,7 +153,7 @@ impl Pages {
     pub fn persist(&mut self, captured: Captured) {
         // What a later sync made durable is not undone by an earlier one that ends late.
         if captured.version >= self.len_floor {
-            resize(&mut self.durable, captured.len);
+            self.durable.resize(captured.len);
             self.len_floor = captured.version;
         }
         let mut from = 0;
@@ -161,7 +163,7 @@ impl Pages {
             if version <= dirty.floor {
                 continue;
             }
-            put(&mut self.durable, sector, bytes);
+            self.durable.put(sector * SECTOR, bytes);
             if dirty.version == version {
                 self.dirty.remove(&sector);
             } else {
@@ -201,12 +203,15 @@ impl Pages {
             Unsynced::Prefix => place < first,
         };
         let mut durable = std::mem::take(&mut self.durable);
-        resize(&mut durable, old_len.max(new_len));
+        durable.resize(old_len.max(new_len));
+        let mut bytes = Vec::with_capacity(SECTOR);
         for (place, (_, sector)) in order.into_iter().enumerate() {
             if kept(place, chance) {
                 let from = sector * SECTOR;
                 let to = (from + SECTOR).min(new_len);
-                durable[from..to].copy_from_slice(&self.live[from..to]);
+                bytes.clear();
+                self.live.copy(from, to, &mut bytes);
+                durable.put(from, &bytes);
                 // The size is on the disk as soon as data behind the old size is.
                 len = if to > old_len { len.max(to) } else { len };
                 loss.kept += 1;
@@ -214,7 +219,7 @@ impl Pages {
                 loss.lost += 1;
             }
         }
-        durable.truncate(len);
+        durable.resize(len);
         self.live.clone_from(&durable);
         self.version += 1;
         self.durable = durable;
@@ -226,38 +231,18 @@ impl Pages {
     /// One bit of one durable byte changes; readers see it unless the sector is dirty. Says which
     /// byte, or `None` if no durable byte differs from zero.
     pub fn flip_bit(&mut self, chance: &mut Chance) -> Option<u64> {
-        let written: Vec<usize> =
-            (0..self.durable.len()).filter(|at| self.durable[*at] != 0).collect();
+        let written = self.durable.marked();
         if written.is_empty() {
             return None;
         }
         let at = *chance.pick(&written);
         let bit = 1 << chance.below(8);
-        self.durable[at] ^= bit;
+        self.durable.flip(at, bit);
         if at < self.live.len() && !self.dirty.contains_key(&(at / SECTOR)) {
-            self.live[at] ^= bit;
+            self.live.flip(at, bit);
             self.version += 1;
         }
         Some(at as u64)
-    }
-}
-
-/// What comes to it is zeros. Of an empty file's, the system has them lying ready, and nothing is
-/// touched: files are allocated before they are written, and most are never full.
-fn resize(bytes: &mut Vec<u8>, len: usize) {
-    if bytes.is_empty() {
-        *bytes = vec![0; len];
-    } else {
-        bytes.resize(len, 0);
-    }
-}
-
-/// Puts a sector's bytes as far as the length allows.
-fn put(durable: &mut [u8], sector: usize, bytes: &[u8]) {
-    let from = sector * SECTOR;
-    let to = (from + bytes.len()).min(durable.len());
-    if from < to {
-        durable[from..to].copy_from_slice(&bytes[..to - from]);
     }
 }
 
