@@ -174,6 +174,14 @@ pub struct State {
     pub unclean: bool,
 }
 
+impl Copy {
+    /// It, without what is on its way to the disk: no rule asks for that, and there may be much.
+    fn settled(&self) -> Self {
+        let (disk, mind, writing) = (self.disk.clone(), self.mind.clone(), VecDeque::new());
+        Self { disk, writing, mind, heard: self.heard, leads: self.leads, high: self.high }
+    }
+}
+
 fn rule(holds: bool, broken: Broken) -> Result<(), Broken> {
     if holds { Ok(()) } else { Err(broken) }
 }
@@ -254,7 +262,7 @@ impl State {
     ///
     /// The rule.
     pub fn act(&mut self, me: Node, action: &Action, standing: &Standing) -> Result<(), Broken> {
-        let copy = self.copies.entry(me).or_default().clone();
+        let copy = self.copies.entry(me).or_default().settled();
         let epoch = copy.heard.map_or(0, |(epoch, _)| epoch);
         match action {
             Action::Hear { version } => self.hear(me, &copy, *version),

@@ -53,6 +53,15 @@ pub struct Peer {
     pub applied: Index,
 }
 
+impl Peer {
+    /// It, without what is on its way to the disk: no rule asks for that.
+    fn settled(&self) -> Self {
+        let (disk, mind, writing) = (self.disk.clone(), self.mind.clone(), VecDeque::new());
+        let Self { stands, leads, committed, applied, .. } = *self;
+        Self { disk, writing, mind, stands, leads, committed, applied }
+    }
+}
+
 /// What is known of the leader of a term: all that it ever had in its log then, and committed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Led {
@@ -230,7 +239,7 @@ impl State {
 
     /// Takes the step, or says which rule it breaks; the state is of no use then.
     pub fn act(&mut self, me: Member, action: &Action) -> Result<(), Broken> {
-        let peer = self.peers.entry(me).or_default().clone();
+        let peer = self.peers.entry(me).or_default().settled();
         match action {
             Action::Join { disk, term } => self.join(me, disk, *term),
             Action::Found { voters } => self.found(me, voters),

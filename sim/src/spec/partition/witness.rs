@@ -11,7 +11,7 @@ use quorate_core::partition::{Recovered, Replica};
 use quorate_core::quorum::interface::Index;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Epoch, Fact, Kept, Life, Node, Offset, Standing, State, Word};
+use super::{Action, Epoch, Fact, Kept, Life, Node, Offset, Standing, State, Version, Word};
 use crate::spec::quorum::Broken;
 use crate::spec::{Seen, Wanted, rejected};
 
@@ -176,11 +176,11 @@ impl Watch {
             self.standing.known_disks = known.map(|node| node.id.0 as Node).collect();
         }
         for (partition, assignment) in image.partitions() {
-            let word = word(assignment);
             let state = self.states.get(&partition);
-            if state.is_some_and(|state| state.words.contains_key(&word.version())) {
+            if state.is_some_and(|state| state.words.contains_key(&version(assignment))) {
                 continue;
             }
+            let word = word(assignment);
             let line = Line { at_us, decided: Some(word), is_late: !is_newest, ..Line::default() };
             self.take(partition, line);
         }
@@ -239,9 +239,9 @@ impl Watch {
         disk: &Recovered,
     ) {
         let Some(state) = self.states.get(&id).filter(|state| !state.unclean) else { return };
-        let copy = state.copies.get(&node).cloned().unwrap_or_default();
-        let assignment = replica.assignment();
-        let version = (assignment.leader_epoch.0 as u64, assignment.partition_epoch.0 as u64);
+        let nothing = super::Copy::default();
+        let copy = state.copies.get(&node).unwrap_or(&nothing);
+        let version = version(replica.assignment());
         let (view, disk) = (replica.view(), end(disk));
         let high = view.high_watermark.0 as u64;
         let min = usize::from(replica.config().in_sync_min);
@@ -310,11 +310,16 @@ fn is_known(state: &State, me: Node, epoch: Epoch, fact: &Fact) -> bool {
     }
 }
 
+const fn version(assignment: &Assignment) -> Version {
+    (assignment.leader_epoch.0 as u64, assignment.partition_epoch.0 as u64)
+}
+
 fn word(assignment: &Assignment) -> Word {
     let nodes = |of: &[NodeId]| of.iter().map(|node| node.0 as Node).collect::<BTreeSet<_>>();
+    let (leader_epoch, partition_epoch) = version(assignment);
     Word {
-        leader_epoch: assignment.leader_epoch.0 as u64,
-        partition_epoch: assignment.partition_epoch.0 as u64,
+        leader_epoch,
+        partition_epoch,
         leader: assignment.leader.map(|node| node.0 as Node),
         replicas: nodes(&assignment.replicas),
         in_sync: nodes(&assignment.in_sync),
@@ -414,22 +419,19 @@ impl Steps<'_> {
         done.map_err(|broken| (format!("{action:?}"), broken))
     }
 
-    fn copy(&self) -> super::Copy {
-        self.state.copies.get(&self.me).cloned().unwrap_or_default()
-    }
-
     fn on_life(&mut self, line: &Line) -> Result<(), (String, Broken)> {
         if line.vanishes {
             return self.act(&Action::Vanish);
         }
         if let Some(disk) = line.disk {
-            let copy = self.copy();
+            let nothing = super::Copy::default();
+            let copy = self.state.copies.get(&self.me).unwrap_or(&nothing);
             let place = copy.writing.iter().position(|kept| is_at(kept, disk));
+            let writes = copy.writing.len();
             match place {
                 Some(place) => self.act(&Action::Persist { writes: place + 1 })?,
                 None if is_at(&copy.disk, disk) => {}
                 None if ends_within(copy.writing.back(), disk) => {
-                    let writes = copy.writing.len();
                     self.act(&Action::PersistCut { writes, end: disk.1 })?;
                 }
                 None => {
@@ -442,10 +444,12 @@ impl Steps<'_> {
     }
 
     fn on_write(&mut self, write: Write) -> Result<(), (String, Broken)> {
+        let copy = self.state.copies.get(&self.me);
+        let (leads, end) = copy.map_or((false, 0), |copy| (copy.leads, copy.mind.log.len()));
         self.act(&match write {
-            Write::Append { base, next, .. } if self.copy().leads => Action::Append { base, next },
+            Write::Append { base, next, .. } if leads => Action::Append { base, next },
             Write::Append { next, epoch, after_gap: true, .. } => {
-                Action::Take { base: self.copy().mind.log.len(), next, epoch }
+                Action::Take { base: end, next, epoch }
             }
             Write::Append { base, next, epoch, .. } => Action::Take { base, next, epoch },
             Write::Cut { to } => Action::Cut { to },
@@ -455,12 +459,14 @@ impl Steps<'_> {
     }
 
     fn on_high(&mut self, to: Offset, min: usize) -> Result<(), (String, Broken)> {
-        let copy = self.copy();
-        let word = copy.heard.and_then(|version| self.state.words.get(&version));
+        let copy = self.state.copies.get(&self.me);
+        let (heard, high, leads) =
+            copy.map_or((None, 0, false), |copy| (copy.heard, copy.high, copy.leads));
+        let word = heard.and_then(|version| self.state.words.get(&version));
         let is_alone = word.is_some_and(|word| word.replicas.iter().eq([&self.me]));
-        if to == copy.high {
+        if to == high {
             Ok(())
-        } else if copy.leads || is_alone {
+        } else if leads || is_alone {
             self.act(&Action::Commit { to, min })
         } else {
             self.act(&Action::Learn { to })

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Action, Broken, Fact, Index, Member, Memory, Peer, State, Term, Voters};
 use crate::check::Violation;
+use crate::spec::runs::Runs;
 use crate::spec::{Seen, Wanted, rejected};
 
 pub(crate) const PROPERTY: &str = "refines-quorum";
@@ -392,8 +393,16 @@ impl Steps<'_> {
         self.state.act(self.me, action).map_err(|broken| (format!("{action:?}"), broken))
     }
 
-    fn peer(&self) -> Peer {
-        self.state.peers.get(&self.me).cloned().unwrap_or_default()
+    fn peer(&self) -> Option<&Peer> {
+        self.state.peers.get(&self.me)
+    }
+
+    fn log(&self) -> Runs {
+        self.peer().map(|peer| peer.mind.log.clone()).unwrap_or_default()
+    }
+
+    fn leads(&self) -> bool {
+        self.peer().is_some_and(|peer| peer.leads)
     }
 
     fn on_disk(&mut self, line: &Line) -> Result<(), (String, Broken)> {
@@ -406,8 +415,8 @@ impl Steps<'_> {
                 self.act(&Action::Join { disk, term: joins })?;
             } else {
                 let is = |of: &Memory| (of.term, of.vote, of.log.last()) == (term, vote, last);
-                let peer = self.peer();
-                let Some(place) = peer.writing.iter().position(is) else {
+                let place = self.peer().and_then(|peer| peer.writing.iter().position(is));
+                let Some(place) = place else {
                     let step = format!("has on its disk term {term}, vote {vote:?}, {last:?}");
                     return Err((step, "a disk has what was written, in order"));
                 };
@@ -429,26 +438,27 @@ impl Steps<'_> {
             self.act(&Action::Found { voters })?;
             self.founded = true;
         }
-        let peer = self.peer();
+        let (led, mind) = (self.leads(), self.peer().map(|peer| (peer.mind.term, peer.mind.vote)));
+        let (known_term, known_vote) = mind.unwrap_or_default();
         if let Some((term, vote)) = line.mind
-            && (term, vote) != (peer.mind.term, peer.mind.vote)
+            && (term, vote) != (known_term, known_vote)
         {
-            if vote == Some(self.me) && term == peer.mind.term + 1 {
+            if vote == Some(self.me) && term == known_term + 1 {
                 self.act(&Action::Stand)?;
             } else {
-                if term != peer.mind.term {
+                if term != known_term {
                     self.act(&Action::Follow { term })?;
                 }
                 match vote {
                     Some(candidate) => self.act(&Action::Vote { candidate })?,
-                    None if term == peer.mind.term => {
+                    None if term == known_term => {
                         return Err(("forgets its vote".to_owned(), "one vote a term"));
                     }
                     None => {}
                 }
             }
         }
-        if line.leads == Some(true) || line.leads.is_none() && peer.leads && !self.peer().leads {
+        if line.leads == Some(true) || line.leads.is_none() && led && !self.leads() {
             self.act(&Action::Lead)?;
         }
         Ok(())
@@ -461,8 +471,8 @@ impl Steps<'_> {
         if line.log.is_none() && line.voters.is_none() {
             return Ok(());
         }
-        let peer = self.peer();
-        let log = &peer.mind.log;
+        let nobody = Peer::default();
+        let log = &self.peer().unwrap_or(&nobody).mind.log;
         let voters = self.state.voters_of(log, log.len()).map(|(_, voters)| voters);
         if let Some(told) = &line.voters
             && voters != Some(told)
@@ -473,46 +483,45 @@ impl Steps<'_> {
     }
 
     fn on_tail(&mut self, tail: &Tail) -> Result<(), (String, Broken)> {
-        let peer = self.peer();
         let mut wrote = tail.wrote.clone();
         if let Some((term, through)) = tail.installed {
             self.act(&Action::Install { through })?;
-            let installed = self.peer().mind.log.last();
+            let installed = self.log().last();
             if installed != (term, through) {
                 return Err((format!("installs {installed:?}"), "a snapshot is the leader's"));
             }
         } else if self.founded && wrote.first() == Some(&(0, 1)) {
             wrote.remove(0);
-        } else if tail.kept < peer.mind.log.len() {
+        } else if tail.kept < self.log().len() {
             self.act(&Action::Cut { after: tail.kept })?;
         }
-        let peer = self.peer();
-        let start = peer.mind.log.len();
+        let mut expected = self.log();
+        let start = expected.len();
         let count: u64 = wrote.iter().map(|(_, count)| count).sum();
-        if peer.leads {
+        if self.leads() {
             for index in start + 1..=start + count {
                 self.act(&Action::Write { voters: tail.voters.get(&index).cloned() })?;
             }
         } else if count > 0 {
             self.act(&Action::Take { through: start + count })?;
         }
-        let mut expected = peer.mind.log;
         wrote.iter().for_each(|(term, count)| expected.push(*term, *count));
-        if self.peer().mind.log != expected {
+        if self.log() != expected {
             return Err((format!("has {:?} in its log", tail.wrote), "entries are their leader's"));
         }
         Ok(())
     }
 
     fn on_committed(&mut self, line: &Line) -> Result<(), (String, Broken)> {
-        let peer = self.peer();
-        if let Some(through) = line.committed.filter(|through| *through != peer.committed) {
-            match peer.leads {
+        let known = self.peer().map(|peer| (peer.committed, peer.applied));
+        let (committed, applied) = known.unwrap_or_default();
+        if let Some(through) = line.committed.filter(|through| *through != committed) {
+            match self.leads() {
                 true => self.act(&Action::Commit { through })?,
                 false => self.act(&Action::Learn { through })?,
             }
         }
-        if let Some(through) = line.applied.filter(|through| *through != peer.applied) {
+        if let Some(through) = line.applied.filter(|through| *through != applied) {
             self.act(&Action::Apply { through })?;
         }
         Ok(())
@@ -522,7 +531,7 @@ impl Steps<'_> {
         for fact in &line.said {
             self.act(&Action::Say(*fact))?;
         }
-        if line.leads == Some(false) && self.peer().leads {
+        if line.leads == Some(false) && self.leads() {
             self.act(&Action::Resign)?;
         }
         Ok(())
