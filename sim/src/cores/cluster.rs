@@ -56,7 +56,7 @@ enum Event {
     /// A message of another node arrives.
     Packet(Box<Packet>),
     /// A part of a log was read for a follower.
-    LogRead { n: usize, life: u32, wanted: Wanted },
+    LogRead { n: usize, life: u32, wanted: Box<Wanted> },
     /// The node looks at what was committed.
     News { n: usize, life: u32 },
     /// A wait of a request to the controller is over.

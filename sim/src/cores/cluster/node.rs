@@ -422,7 +422,7 @@ impl Cluster {
                 self.nodes[n].member.wishes.push((partition, change));
             }
             Effect::ReadLog { partition, to, from, up_to, bytes_max } => {
-                let wanted = Wanted { partition, to, from, up_to, bytes_max };
+                let wanted = Box::new(Wanted { partition, to, from, up_to, bytes_max });
                 let delay = Duration::from_micros(self.inbox.below(1000));
                 let life = self.nodes[n].life;
                 self.agenda.after(delay, Event::LogRead { n, life, wanted });

@@ -4,6 +4,7 @@
 //! nothing committed that not every member in sync has on its disk, copies that agree.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use quorate_core::id::{PartitionId, ProducerId};
@@ -38,9 +39,9 @@ struct Known {
 pub(super) struct Shadow {
     pub(super) violations: Vec<Violation>,
     /// The metadata behind the last entry that anybody has applied.
-    pub(super) truth: Image,
+    pub(super) truth: Rc<Image>,
     applied: Index,
-    images: BTreeMap<Index, Image>,
+    images: BTreeMap<Index, Rc<Image>>,
     /// By index. One that was forgotten in the step that committed it is not here.
     entries: BTreeMap<Index, Known>,
     leaders: BTreeMap<Term, usize>,
@@ -59,7 +60,7 @@ impl Shadow {
     pub(super) fn new(_: &Plan) -> Self {
         Self {
             violations: Vec::new(),
-            truth: Image::default(),
+            truth: Rc::default(),
             applied: Index::ZERO,
             images: BTreeMap::new(),
             entries: BTreeMap::new(),
@@ -206,7 +207,7 @@ impl Shadow {
         now: Duration,
     ) {
         if let Some(known) = self.images.get(&applied) {
-            if known != image {
+            if **known != *image {
                 let sentence = format!("{} has another image behind entry {applied}", NAMES[n]);
                 self.blame("state-agreement", "the metadata", sentence);
             }
@@ -215,12 +216,13 @@ impl Shadow {
         if applied <= self.applied {
             return;
         }
-        self.images.insert(applied, image.clone());
+        let image = Rc::new(image.clone());
+        self.images.insert(applied, Rc::clone(&image));
         if self.images.len() > IMAGES_KEPT {
             self.images.pop_first();
         }
         self.applied = applied;
-        let before = std::mem::replace(&mut self.truth, image.clone());
+        let before = std::mem::replace(&mut self.truth, image);
         trace::event(now, Mark::Step, "all", [applied.0, 0, 0], || {
             format!("the metadata is that of entry {applied}")
         });

@@ -2,6 +2,7 @@
 //! who led when.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use quorate_core::id::{LeaderEpoch, NodeId, Offset, PartitionId};
 use quorate_core::metadata::Image;
@@ -88,7 +89,6 @@ impl Shadow {
 
     /// `n` says that more is committed: it has it, and so has everybody who may be elected.
     fn extend(&mut self, nodes: &[Node], n: usize, id: PartitionId, high: Offset) {
-        let name = self.name(id);
         let Some(log) = nodes[n].disk.log(id) else { return };
         let committed = self.partitions.get_mut(&id).expect("just looked");
         let from = committed.end;
@@ -102,11 +102,12 @@ impl Shadow {
         committed.end = committed.end.max(high);
         if end != high {
             let sentence = format!("{} commits up to {high} and has written {end}", NAMES[n]);
-            self.blame("watermark-ahead", &name, sentence);
+            self.blame("watermark-ahead", &self.name(id), sentence);
             return;
         }
-        let Some(assignment) = self.truth.partition(id).cloned() else { return };
-        for member in members(&assignment) {
+        let truth = Rc::clone(&self.truth);
+        let Some(assignment) = truth.partition(id) else { return };
+        for member in members(assignment) {
             self.holds_all(nodes, id, member, from, "what is committed");
         }
     }
@@ -158,7 +159,7 @@ impl Shadow {
 
     /// The metadata has changed: who is in sync may be, and has what is committed.
     pub(super) fn on_truth(&mut self, nodes: &[Node], before: &Image) {
-        let truth = self.truth.clone();
+        let truth = Rc::clone(&self.truth);
         for (id, assignment) in truth.partitions() {
             let known = before.partition(id);
             let is_member = |node: &&NodeId| {
