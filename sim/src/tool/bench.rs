@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use super::{How, WorldName};
+use super::{How, WorldName, worker};
 use crate::check::{self, Struck};
 use crate::history::example;
 use crate::plan::draw::draw;
@@ -89,7 +89,9 @@ fn start_row(seeds: &Range<u64>, row: usize) -> bool {
     let this = env::current_exe().expect("the simulator knows where it is");
     let seeds = format!("{}..{}", seeds.start, seeds.end);
     let row = row.to_string();
-    let ended = Command::new(this).args(["bench", "--seeds", &seeds, "--row", &row]).status();
+    let mut command = Command::new(this);
+    worker::give_small_pages(&mut command);
+    let ended = command.args(["bench", "--seeds", &seeds, "--row", &row]).status();
     ended.is_ok_and(|status| status.success())
 }
 

@@ -1,6 +1,7 @@
 //! Runs in processes of their own: one that never ends, or that takes its process with it, is told
 //! like any other. A worker runs one plan after another, each on a fresh thread.
 
+use std::env;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Mutex;
@@ -50,6 +51,15 @@ pub(super) fn serve() -> u8 {
     0
 }
 
+/// A child process has pages of ordinary size, unless its environment says otherwise. Lives touch a
+/// little of much; in pages of 2 MiB that is a third more memory, and no faster (0150).
+pub(super) fn give_small_pages(child: &mut Command) {
+    const OPTION: &str = "MIMALLOC_ALLOW_THP";
+    if env::var_os(OPTION).is_none() {
+        child.env(OPTION, "0");
+    }
+}
+
 struct Worker {
     child: Child,
     input: ChildStdin,
@@ -58,7 +68,8 @@ struct Worker {
 
 impl Worker {
     fn start() -> io::Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(env::current_exe()?);
+        give_small_pages(&mut command);
         command.arg(NAME).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn()?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
