@@ -19,7 +19,7 @@ pub mod waits;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use self::dense::{ByValue, Dense};
+use self::dense::{ByValue, Dense, Numbers};
 use crate::history::{Call, End, History, OperationId, Partition, Producer, Value};
 use crate::plan::{Acks, Flush, Plan};
 use crate::workload::values;
@@ -158,6 +158,7 @@ pub struct Evidence<'a> {
     pub history: &'a History,
     pub plan: &'a Plan,
     pub struck: Struck,
+    pub numbers: Numbers,
     /// Which append wrote a value.
     pub writers: ByValue<OperationId>,
     pub appends: BTreeMap<Partition, Vec<Append<'a>>>,
@@ -167,11 +168,18 @@ pub struct Evidence<'a> {
 
 impl<'a> Evidence<'a> {
     pub fn new(history: &'a History, plan: &'a Plan, struck: Struck) -> Self {
+        let mut numbers = Numbers::default();
+        for operation in &history.operations {
+            if let Call::Append { values, .. } = &operation.call {
+                values.iter().for_each(|value| numbers.count(*value));
+            }
+        }
         let mut evidence = Self {
             history,
             plan,
             struck,
-            writers: ByValue::default(),
+            writers: ByValue::with_room(&numbers),
+            numbers,
             appends: BTreeMap::new(),
             finals: BTreeMap::new(),
         };

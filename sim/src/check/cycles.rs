@@ -77,7 +77,7 @@ fn graph(evidence: &Evidence<'_>, partition: Partition) -> (Vec<usize>, Graph) {
 
 /// Which append stands at each offset, as acknowledgements and readers say; and who read what.
 fn add_order(evidence: &Evidence<'_>, partition: Partition, ids: &[usize], graph: &mut Graph) {
-    let mut writers: ByValue<u32> = ByValue::default();
+    let mut writers: ByValue<u32> = ByValue::with_room(&evidence.numbers);
     for (place, id) in (0..).zip(ids) {
         let Call::Append { values, producer, attempts, .. } =
             &evidence.history.operations[*id].call

@@ -84,7 +84,26 @@ impl<T> Default for ByValue<T> {
     }
 }
 
+/// How many values each writer has: room for them is made once.
+#[derive(Clone, Debug, Default)]
+pub struct Numbers(Vec<usize>);
+
+impl Numbers {
+    pub fn count(&mut self, value: Value) {
+        let (writer, number) = ByValue::<()>::key(value);
+        if number < NEAR {
+            self.0.resize(self.0.len().max(writer + 1), 0);
+            self.0[writer] = self.0[writer].max(number as usize + 1);
+        }
+    }
+}
+
 impl<T> ByValue<T> {
+    pub fn with_room(numbers: &Numbers) -> Self {
+        let rows = numbers.0.iter().map(|most| Vec::with_capacity(*most));
+        Self(rows.map(|near| Dense { near, far: BTreeMap::new() }).collect())
+    }
+
     const fn key(value: Value) -> (usize, i64) {
         ((value >> 56) as usize, (value & ((1 << 40) - 1)) as i64)
     }
@@ -141,5 +160,19 @@ mod tests {
         assert_eq!(map.or_insert(value, 'a').copied(), Some('a'));
         assert_eq!(map.or_insert(other, 'b'), None);
         assert_eq!((map.get(value), map.get(other)), (Some(&'a'), None));
+    }
+
+    #[test]
+    fn room_is_made_for_what_was_counted_and_no_more() {
+        let mut numbers = Numbers::default();
+        let values = [(3, 7), (1, 0), (3, 2), (2, (1 << 40) - 1)];
+        let values = values.map(|(writer, count)| crate::workload::values::value(writer, 8, count));
+        values.iter().for_each(|value| numbers.count(*value));
+        assert_eq!(numbers.0, [0, 1, 0, 8]);
+        let mut map = ByValue::with_room(&numbers);
+        for value in values {
+            assert_eq!(map.get(value), None);
+            assert_eq!(map.or_insert(value, value).copied(), Some(value));
+        }
     }
 }

@@ -15,7 +15,8 @@ type Places = BTreeMap<Partition, ByValue<(Option<i64>, u32)>>;
 pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
     let mut places = Places::new();
     for (partition, appends) in &evidence.appends {
-        let places = places.entry(*partition).or_default();
+        let room = || ByValue::with_room(&evidence.numbers);
+        let places = places.entry(*partition).or_insert_with(room);
         for append in appends {
             if append.producer.is_some() || append.attempts <= 1 {
                 for value in append.values {

@@ -110,7 +110,7 @@ fn sequences_rise(
     log: &FinalLog,
     violations: &mut Vec<Violation>,
 ) {
-    let mut places: ByValue<i64> = ByValue::default();
+    let mut places: ByValue<i64> = ByValue::with_room(&evidence.numbers);
     for (offset, value) in log.records.iter() {
         if let Some(value) = value {
             places.or_insert(*value, offset);
