@@ -42,10 +42,6 @@ use crate::own_log::{self, AppendId};
 use crate::time::{Instant, Now, Timestamp};
 use crate::{mutant, reached};
 
-/// How often offsets are looked through for those whose time has passed. Kafka's
-/// `offsets.retention.check.interval.ms`.
-pub const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
-
 /// A wall clock that moves so much more or less than the monotonic one has jumped.
 const CLOCK_JUMP_MIN: Duration = Duration::from_secs(60);
 
@@ -202,7 +198,8 @@ impl Groups {
         if self.role != Role::Loading || self.replays > 0 {
             return;
         }
-        self.role = Role::Leading { since: now, expiry: now.monotonic + EXPIRY_INTERVAL };
+        let expiry = now.monotonic + self.limits.offsets_check_interval;
+        self.role = Role::Leading { since: now, expiry };
         self.end_transactions(now, effects);
         let names: Vec<_> = self.groups.keys().cloned().collect();
         for name in names {
@@ -337,9 +334,10 @@ impl Groups {
         Some(result)
     }
 
-    /// Whether requests for this group are answered here and now.
+    /// Whether requests for this group are answered here and now. zoo G4: as if it were.
     fn admit(&self, group: &str, may_be_empty: bool) -> Result<(), Refusal> {
         match self.role {
+            Role::Idle if mutant!("dead-group-resets-identity") => Err(Refusal::UnknownMember),
             Role::Idle => Err(Refusal::NotCoordinator),
             Role::Loading if !mutant!("serve-before-load") => Err(Refusal::Loading),
             Role::Loading | Role::Leading { .. } => {
@@ -457,7 +455,8 @@ impl Groups {
             self.with_group(&name, now, effects, Group::on_tick);
         }
         if expiry <= now.monotonic {
-            self.role = Role::Leading { since, expiry: now.monotonic + EXPIRY_INTERVAL };
+            let expiry = now.monotonic + self.limits.offsets_check_interval;
+            self.role = Role::Leading { since, expiry };
             // A wall clock that jumps ahead, or is wrong at the start, must not make anything old.
             let mut clock = self.limits.wall_clock;
             clock.observe(now, CLOCK_JUMP_MIN);
@@ -476,7 +475,9 @@ impl Groups {
     fn forgive_after_pause(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let due = self.deadlines.first().map(|(deadline, _)| *deadline);
         let leads = matches!(self.role, Role::Leading { .. });
-        if leads && due.is_some_and(|due| due + PAUSE_MIN < now.monotonic) {
+        let slept = due.is_some_and(|due| due + PAUSE_MIN < now.monotonic);
+        // zoo G13: timers that have run out in its sleep are believed.
+        if leads && slept && !mutant!("zombie-coordinator-expires-members") {
             reached!("coordinator-was-paused");
             self.on_every_group(now, effects, |group, desk| group.forgive(desk.now.monotonic));
         }

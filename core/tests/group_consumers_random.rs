@@ -271,7 +271,7 @@ impl Walk {
         let place = TopicPartition { topic: name.to_owned(), partition };
         let metadata = String::new();
         let committed =
-            CommittedOffset { offset: Offset(1), leader_epoch: LeaderEpoch(0), metadata };
+            CommittedOffset { offset: Offset(1), leader_epoch: LeaderEpoch(0), metadata, topic };
         let before = self.in_flight.len();
         let offsets = vec![(place, committed)];
         self.step(Input::CommitOffsets(CommitOffsets {

@@ -14,7 +14,7 @@ use quorate_core::group::interface::{
     CommitOffsets, CommittedOffset, Effect, FetchOffsets, GroupLimits, Input, Join, Joined,
     Leaving, MemberClaim, Outcome, Protocol, Refusal, Sync, TopicPartition,
 };
-use quorate_core::id::{LeaderEpoch, Offset, RequestId};
+use quorate_core::id::{LeaderEpoch, Offset, RequestId, TopicId};
 use quorate_core::machine::Machine;
 use quorate_core::own_log::{self, AppendId};
 use quorate_core::time::{Instant, Now, Timestamp};
@@ -162,7 +162,8 @@ impl Walk {
         let claim = (member.group.clone(), partition.clone(), offset);
         self.commits.insert(request, claim);
         let metadata = String::new();
-        let committed = CommittedOffset { offset, leader_epoch: LeaderEpoch(0), metadata };
+        let topic = TopicId::NONE;
+        let committed = CommittedOffset { offset, leader_epoch: LeaderEpoch(0), metadata, topic };
         Input::CommitOffsets(CommitOffsets {
             request,
             member,

@@ -65,17 +65,21 @@ fn every_story_ends_as_it_was_recorded() {
 fn every_planted_bug_changes_a_story() {
     for slug in [
         "commit-epoch-forgotten",
+        "dead-group-resets-identity",
         "group-answer-before-log",
         "group-check-then-write",
         "group-txn-state-wrong-after-replay",
+        "new-member-timer",
         "offsets-expire-in-use",
         "offsets-outlive-topic",
         "owner-twice-in-one-epoch",
         "partial-heartbeat-reply",
         "partition-epoch-lost",
         "serve-before-load",
+        "state-timestamp-as-now",
         "static-double-owner",
         "upgrade-forgets-owners",
+        "zombie-coordinator-expires-members",
     ] {
         quorate_core::mutant::choose(Some(slug));
         let ends_alike = |(_, recorded): &(PathBuf, String)| {

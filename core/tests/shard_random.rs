@@ -434,5 +434,6 @@ fn committed(offset: i64) -> group::CommittedOffset {
         offset: Offset(offset),
         leader_epoch: LeaderEpoch(-1),
         metadata: String::new(),
+        topic: TopicId::NONE,
     }
 }

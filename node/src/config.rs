@@ -300,7 +300,11 @@ settings! {
         offsets_partitions: i32 = 50, within 1, 10_000;
         /// How long offsets of an empty group are kept (`offsets.retention.minutes`).
         offsets_retention: Duration = Duration::from_secs(7 * 86_400), time_within
-            MINUTE, Duration::from_secs(3650 * 86_400);
+            SECOND, Duration::from_secs(3650 * 86_400);
+        /// How often it is looked for those whose time has passed
+        /// (`offsets.retention.check.interval.ms`).
+        offsets_check_interval: Duration = 10 * MINUTE, time_within
+            Duration::from_millis(10), DAY;
         /// Bytes of the words that go with an offset (`offset.metadata.max.bytes`).
         offset_metadata_bytes_max: usize = 4 * KIB, within 0, MIB;
         /// Session of the members of consumer groups, KIP-848

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quorate_core::group::interface::{Input, Outcome, Surveyed};
 use quorate_core::group::lag::{self, Commit, Lag, Progress, Window};
-use quorate_core::id::Offset;
+use quorate_core::id::{Offset, TopicId};
 use quorate_core::partition::interface::Isolation;
 use quorate_core::shard::interface::{Input as ShardInput, Outcome as ShardOutcome};
 use quorate_core::time::Timestamp;
@@ -188,6 +188,14 @@ async fn survey(node: &Node) -> Result<Vec<Surveyed>, Stopped> {
         if let ShardOutcome::Group(Outcome::Surveyed { groups: found }) = asked.await? {
             groups.extend(found);
         }
+    }
+    // What was committed for another topic of the same name is no place in this one.
+    for group in &mut groups {
+        group.offsets.retain(|found| {
+            let known = node.catalog.topic_named(&found.partition.topic);
+            let is_known = found.topic != TopicId::NONE;
+            !is_known || known.is_none_or(|topic| topic.id == found.topic)
+        });
     }
     Ok(groups)
 }

@@ -12,8 +12,8 @@ use super::missed::Missed;
 use super::record::{Entry, StoredGroup, StoredOffset};
 use super::transactional::InTransaction;
 use crate::id::{ProducerId, RequestId};
-use crate::reached;
 use crate::time::{Instant, Timestamp};
+use crate::{mutant, reached};
 
 /// How long an id that was handed out is kept after the coordinator was away.
 const FORGIVEN: Duration = Duration::from_secs(6);
@@ -222,7 +222,7 @@ impl Group {
             let waits = std::mem::replace(&mut member.waits, Waits::Not);
             if waits != Waits::Not {
                 member.heard = now;
-                member.knows_id = true;
+                member.knows_id |= !mutant!("new-member-timer");
             }
             waits
         });

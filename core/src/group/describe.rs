@@ -175,6 +175,7 @@ impl Groups {
 fn surveyed(group: &Group) -> Surveyed {
     let offsets = group.offsets.iter().map(|(partition, stored)| SurveyedOffset {
         partition: partition.clone(),
+        topic: stored.committed.topic,
         offset: stored.committed.offset,
         at: stored.at,
     });

@@ -39,6 +39,9 @@ pub struct GroupLimits {
     pub offset_metadata_bytes_max: usize,
     /// `offsets.retention.minutes`: how long the offsets of an empty group are kept.
     pub offsets_retention: Duration,
+    /// `offsets.retention.check.interval.ms`: how often offsets are looked through for those whose
+    /// time has passed.
+    pub offsets_check_interval: Duration,
     /// Requests that wait for the log or for other members.
     pub waiting_max: usize,
     /// `group.consumer.session.timeout.ms`: of the members of consumer groups, KIP-848.
@@ -69,6 +72,7 @@ impl Default for GroupLimits {
             metadata_bytes_max: 4 << 20,
             offset_metadata_bytes_max: 4096,
             offsets_retention: Duration::from_secs(7 * 24 * 3600),
+            offsets_check_interval: Duration::from_secs(600),
             waiting_max: 100_000,
             consumer_session_timeout: Duration::from_secs(45),
             consumer_heartbeat_interval: Duration::from_secs(5),
@@ -339,6 +343,9 @@ pub struct CommittedOffset {
     /// -1 for none.
     pub leader_epoch: LeaderEpoch,
     pub metadata: String,
+    /// The topic that the name meant when this was committed; `TopicId::NONE` where that is not
+    /// known. Another topic of the name begins without an offset. KAFKA-19141.
+    pub topic: TopicId,
 }
 
 /// OffsetFetch, for one group.
@@ -480,6 +487,8 @@ pub struct Surveyed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SurveyedOffset {
     pub partition: TopicPartition,
+    /// As `CommittedOffset::topic`.
+    pub topic: TopicId,
     /// The next record to be consumed.
     pub offset: Offset,
     /// When that was committed, by the wall clock of whoever coordinated the group then.

@@ -1,7 +1,7 @@
 //! The records of `__consumer_offsets`, in Kafka's own formats: an offset of a group (key 1, value
-//! 3), and a classic group with its members (key 2, value 3). A record without value forgets what
-//! its key names. Those of consumer groups stand in `record/consumer.rs`; other keys are skipped:
-//! newer kinds of groups have their own.
+//! 4, or 3 where the topic's id is not known), and a classic group with its members (key 2, value
+//! 3). A record without value forgets what its key names. Those of consumer groups stand in
+//! `record/consumer.rs`; other keys are skipped: newer kinds of groups have their own.
 
 mod consumer;
 pub(super) mod embedded;
@@ -12,14 +12,18 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub use self::consumer::{ClassicMember, ConsumerEntry, ConsumerMember};
+use self::consumer::{Compact, put_compact, put_varint};
 use super::interface::{CommittedOffset, TopicPartition};
-use crate::id::{LeaderEpoch, Offset};
+use crate::id::{LeaderEpoch, Offset, TopicId};
 use crate::segment::bytes::Fields;
 use crate::time::Timestamp;
 
 const OFFSET_KEY: i16 = 1;
 const GROUP_KEY: i16 = 2;
 const OFFSET_VALUE: i16 = 3;
+/// The first flexible version, in which the topic's id is a tagged field. KAFKA-19141.
+const OFFSET_VALUE_WITH_ID: i16 = 4;
+const TOPIC_ID_TAG: u32 = 0;
 const GROUP_VALUE: i16 = 3;
 
 /// What one record says.
@@ -148,6 +152,9 @@ impl Entry {
 }
 
 fn put_offset(out: &mut Vec<u8>, value: &StoredOffset) {
+    if value.committed.topic != TopicId::NONE {
+        return put_offset_with_id(out, value);
+    }
     out.extend_from_slice(&OFFSET_VALUE.to_be_bytes());
     out.extend_from_slice(&value.committed.offset.0.to_be_bytes());
     out.extend_from_slice(&value.committed.leader_epoch.0.to_be_bytes());
@@ -155,9 +162,42 @@ fn put_offset(out: &mut Vec<u8>, value: &StoredOffset) {
     out.extend_from_slice(&value.at.0.to_be_bytes());
 }
 
+fn put_offset_with_id(out: &mut Vec<u8>, value: &StoredOffset) {
+    let CommittedOffset { offset, leader_epoch, metadata, topic } = &value.committed;
+    out.extend_from_slice(&OFFSET_VALUE_WITH_ID.to_be_bytes());
+    out.extend_from_slice(&offset.0.to_be_bytes());
+    out.extend_from_slice(&leader_epoch.0.to_be_bytes());
+    put_compact(out, metadata.as_bytes());
+    out.extend_from_slice(&value.at.0.to_be_bytes());
+    for number in [1, TOPIC_ID_TAG as usize, topic.0.len()] {
+        put_varint(out, number);
+    }
+    out.extend_from_slice(&topic.0);
+}
+
+fn read_offset_with_id(mut fields: Text<'_>) -> Result<StoredOffset, RecordFlaw> {
+    let (offset, leader_epoch) = (Offset(fields.i64()?), LeaderEpoch(fields.i32()?));
+    let mut fields = Compact(fields);
+    let metadata = fields.text()?;
+    let at = Timestamp(fields.0.i64()?);
+    let mut topic = TopicId::NONE;
+    fields.tags(|tag, value| {
+        if tag == TOPIC_ID_TAG {
+            topic = value.topic()?;
+            value.end()?;
+        }
+        Ok(())
+    })?;
+    fields.end()?;
+    Ok(StoredOffset { committed: CommittedOffset { offset, leader_epoch, metadata, topic }, at })
+}
+
 fn read_offset(value: &[u8]) -> Result<StoredOffset, RecordFlaw> {
     let mut fields = Text(Fields(value));
     let version = fields.i16()?;
+    if version == OFFSET_VALUE_WITH_ID {
+        return read_offset_with_id(fields);
+    }
     if !(0..=OFFSET_VALUE).contains(&version) {
         return Err(RecordFlaw::Version { value: version });
     }
@@ -170,7 +210,8 @@ fn read_offset(value: &[u8]) -> Result<StoredOffset, RecordFlaw> {
         fields.i64()?;
     }
     fields.end()?;
-    Ok(StoredOffset { committed: CommittedOffset { offset, leader_epoch, metadata }, at })
+    let topic = TopicId::NONE;
+    Ok(StoredOffset { committed: CommittedOffset { offset, leader_epoch, metadata, topic }, at })
 }
 
 fn put_group(out: &mut Vec<u8>, value: &StoredGroup) {

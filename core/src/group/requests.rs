@@ -164,7 +164,13 @@ impl Group {
     /// old one is fenced. There is no rebalance unless its topics change, or what the group chooses
     /// to speak: what it had when it last joined is its past. KIP-345, KIP-814.
     fn replace_static(&mut self, old: &str, join: Join, desk: &mut Desk<'_>) {
-        let id = desk.draw_member_id(join.instance.as_ref().unwrap_or(&join.client_id));
+        let prefix = join.instance.as_ref().unwrap_or(&join.client_id);
+        // zoo L5: what the time of the group's state makes of it is not new.
+        let id = if mutant!("state-timestamp-as-now") {
+            format!("{prefix}-{}", self.since.0)
+        } else {
+            desk.draw_member_id(prefix)
+        };
         let led = self.leader.as_deref() == Some(old);
         let mut member = self.remove(old, Refusal::FencedInstance, desk);
         let chosen = self.protocol.clone().unwrap_or_default();
@@ -308,7 +314,7 @@ impl Group {
 
     pub(super) fn hear(&mut self, member: &str, desk: &Desk<'_>) {
         let now = desk.now.monotonic;
-        self.change(member, |member| member.heard = now);
+        self.change(member, |member| (member.heard, member.knows_id) = (now, true));
     }
 
     pub(super) fn on_leave(

@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::own_log::AppendId;
 use crate::partition::interface::{Acks, Ending, Produce, Refusal};
 use crate::time::{Instant, Now};
-use crate::{group, own_log, partition, reached, transaction};
+use crate::{group, mutant, own_log, partition, reached, transaction};
 
 /// A machine of the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -168,7 +168,10 @@ impl Shard {
             }
             Asked::Reply { request, outcome } => match self.confirming.remove(&request) {
                 Some((member, told)) => {
-                    let told = if outcome == partition::interface::Outcome::Leads {
+                    // zoo G13: whoever was deposed in its sleep puts members out.
+                    let is_believed = outcome == partition::interface::Outcome::Leads
+                        || mutant!("zombie-coordinator-expires-members");
+                    let told = if is_believed {
                         told
                     } else {
                         reached!("coordinator-was-deposed");
@@ -188,8 +191,10 @@ impl Shard {
 
     /// Tells a member what its coordinator says. One that was deposed and has not heard of it does
     /// not know who has joined its successor, and whoever is told that it is no member gives up
-    /// what it has: that waits until the replica here is known to lead still. What such a
-    /// coordinator accepts does no harm, since it is never committed (decision 0086).
+    /// what it has. Nor does it know what was committed at its successor, and whoever is told an
+    /// offset, or that there is none, begins there. Both wait until the replica here is known to
+    /// lead still. What such a coordinator accepts does no harm, since it is never committed
+    /// (decisions 0086 and 0154).
     fn tell_member(
         &mut self,
         now: Instant,
@@ -198,8 +203,13 @@ impl Shard {
         outcome: group::interface::Outcome,
         effects: &mut Vec<Effect>,
     ) {
-        let is_final = matches!(&outcome, group::interface::Outcome::Refused(refusal)
-            if refusal.puts_out());
+        let is_final = match &outcome {
+            group::interface::Outcome::Refused(refusal) => {
+                refusal.puts_out() && !mutant!("dead-group-resets-identity")
+            }
+            group::interface::Outcome::OffsetsFetched { .. } => !mutant!("deposed-tells-offsets"),
+            _ => false,
+        };
         if !is_final {
             effects.push(Effect::Reply { request, outcome: Outcome::Group(outcome) });
             return;

@@ -11,7 +11,7 @@ use quorate_core::group::interface::{
     TopicPartition,
 };
 use quorate_core::group::record::{ConsumerEntry, Entry};
-use quorate_core::id::{LeaderEpoch, Offset, RequestId};
+use quorate_core::id::{LeaderEpoch, Offset, RequestId, TopicId};
 use quorate_core::machine::Machine;
 use quorate_core::own_log::{self, AppendId};
 use quorate_core::time::{Instant, Now, Timestamp};
@@ -425,7 +425,10 @@ impl Coordinator {
             let offset = Offset(offset.parse().expect("an offset"));
             let metadata = words.named("meta").unwrap_or_default().to_owned();
             let leader_epoch = LeaderEpoch(3);
-            (partition(key), CommittedOffset { offset, leader_epoch, metadata })
+            (
+                partition(key),
+                CommittedOffset { offset, leader_epoch, metadata, topic: TopicId::NONE },
+            )
         });
         let knows_epochs = words.number::<u32>("v").unwrap_or(9) >= 9;
         let member = self.claim(words);
@@ -507,7 +510,7 @@ impl Coordinator {
                     match committed {
                         Err(refusal) => format!(" {topic}-{partition}={}", verdict(Some(&refusal))),
                         Ok(None) => format!(" {topic}-{partition}=none"),
-                        Ok(Some(CommittedOffset { offset, leader_epoch, metadata })) => {
+                        Ok(Some(CommittedOffset { offset, leader_epoch, metadata, .. })) => {
                             format!(" {topic}-{partition}={offset}@{leader_epoch}{metadata:?}")
                         }
                     }
@@ -548,7 +551,7 @@ impl Coordinator {
 fn surveyed(groups: &[Surveyed]) -> String {
     groups.iter().fold("survey".to_owned(), |text, group| {
         let offsets = group.offsets.iter().map(|offset| {
-            let SurveyedOffset { partition, offset, at } = offset;
+            let SurveyedOffset { partition, offset, at, .. } = offset;
             format!(" {}-{}={offset} at {at}", partition.topic, partition.partition)
         });
         let offsets = offsets.collect::<String>();

@@ -303,6 +303,7 @@ fn group_input(request: RequestId, command: &Command<'_>) -> group::Input {
         offset: Offset(command.read("offset").expect("offset=")),
         leader_epoch: LeaderEpoch(-1),
         metadata: String::new(),
+        topic: TopicId::NONE,
     };
     // A consumer without membership.
     let (member, instance) = (String::new(), None);

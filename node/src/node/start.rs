@@ -340,6 +340,7 @@ fn limits(config: &NodeConfig, wall_clock: WallClock) -> Limits {
             groups_max: group.groups_max,
             offset_metadata_bytes_max: group.offset_metadata_bytes_max,
             offsets_retention: group.offsets_retention,
+            offsets_check_interval: group.offsets_check_interval,
             consumer_session_timeout: group.consumer_session_timeout,
             consumer_heartbeat_interval: group.consumer_heartbeat_interval,
             consumer_assignment_interval: group.consumer_assignment_interval,

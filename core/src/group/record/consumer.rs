@@ -281,7 +281,7 @@ fn read_current(value: &mut Compact<'_>) -> Result<Current, RecordFlaw> {
     })
 }
 
-fn put_varint(out: &mut Vec<u8>, mut number: usize) {
+pub(super) fn put_varint(out: &mut Vec<u8>, mut number: usize) {
     while number >= 0x80 {
         out.push((number & 0x7f) as u8 | 0x80);
         number >>= 7;
@@ -293,7 +293,7 @@ fn put_count(out: &mut Vec<u8>, count: usize) {
     put_varint(out, count + 1);
 }
 
-fn put_compact(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(super) fn put_compact(out: &mut Vec<u8>, bytes: &[u8]) {
     put_count(out, bytes.len());
     out.extend_from_slice(bytes);
 }
@@ -310,7 +310,7 @@ fn no_tags(out: &mut Vec<u8>) {
 }
 
 /// Kafka's compact forms: lengths are varints, one more than they say, 0 for null.
-struct Compact<'a>(Text<'a>);
+pub(super) struct Compact<'a>(pub(super) Text<'a>);
 
 impl<'a> Compact<'a> {
     fn value(value: &'a [u8]) -> Result<Self, RecordFlaw> {
@@ -353,11 +353,11 @@ impl<'a> Compact<'a> {
         bytes.map(String::from_utf8).transpose().map_err(|_| RecordFlaw::Malformed)
     }
 
-    fn text(&mut self) -> Result<String, RecordFlaw> {
+    pub(super) fn text(&mut self) -> Result<String, RecordFlaw> {
         self.nullable()?.ok_or(RecordFlaw::Malformed)
     }
 
-    fn topic(&mut self) -> Result<TopicId, RecordFlaw> {
+    pub(super) fn topic(&mut self) -> Result<TopicId, RecordFlaw> {
         self.0.0.array().map(TopicId).ok_or(RecordFlaw::Malformed)
     }
 
@@ -365,7 +365,7 @@ impl<'a> Compact<'a> {
         self.0.millis()
     }
 
-    fn tags(
+    pub(super) fn tags(
         &mut self,
         mut read: impl FnMut(u32, &mut Compact<'_>) -> Result<(), RecordFlaw>,
     ) -> Result<(), RecordFlaw> {
@@ -378,7 +378,7 @@ impl<'a> Compact<'a> {
         Ok(())
     }
 
-    fn end(&self) -> Result<(), RecordFlaw> {
+    pub(super) fn end(&self) -> Result<(), RecordFlaw> {
         self.0.end()
     }
 }

@@ -28,6 +28,7 @@ fn offset() -> Entry {
                 offset: Offset(42),
                 leader_epoch: LeaderEpoch(5),
                 metadata: "note".to_owned(),
+                topic: TopicId::NONE,
             },
             at: Timestamp(1000),
         }),
@@ -124,4 +125,31 @@ fn topics_of_a_subscription_are_read() {
     assert_eq!(subscribed_topics(&metadata), Some(vec!["a".to_owned(), "bc".to_owned()]));
     assert_eq!(subscribed_topics(&metadata[..8]), None);
     assert_eq!(subscribed_topics(b""), None);
+}
+
+/// By hand, from the schema: version 4, a compact text, and the topic's id under tag 0.
+const OFFSET_VALUE_WITH_ID_HEX: &str = "\
+    0004000000000000002a00000005056e6f746500000000000003e80100100102030405060708090a0b0c0d0e0f10";
+
+#[test]
+fn an_offset_says_of_which_topic_it_is() {
+    let Entry::Offset { group, partition, value: Some(mut value) } = offset() else {
+        panic!("an offset");
+    };
+    value.committed.topic = TopicId([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
+    let entry = Entry::Offset { group, partition, value: Some(value) };
+    let written = entry.value().expect("a value");
+    assert_eq!(written, bytes(OFFSET_VALUE_WITH_ID_HEX));
+    assert_eq!(Entry::decode(&entry.key(), Some(&written)), Ok(entry.clone()));
+    for length in 0..written.len() {
+        assert!(Entry::decode(&entry.key(), Some(&written[..length])).is_err(), "{length}");
+    }
+    // Tags that are not known are passed over, and one of another length is none.
+    let without = bytes("0004000000000000002a00000005056e6f746500000000000003e800");
+    assert!(matches!(
+        Entry::decode(&entry.key(), Some(&without)),
+        Ok(Entry::Offset { value: Some(value), .. }) if value.committed.topic == TopicId::NONE
+    ));
+    let short = bytes("0004000000000000002a00000005056e6f746500000000000003e80100020102");
+    assert!(Entry::decode(&entry.key(), Some(&short)).is_err());
 }

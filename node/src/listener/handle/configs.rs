@@ -76,6 +76,7 @@ const KAFKA_NAMES: &[(&str, &str)] = &[
     ("node.id", "node.id"),
     ("num.partitions", "topic.partitions"),
     ("offset.metadata.max.bytes", "group.offset_metadata_bytes_max"),
+    ("offsets.retention.check.interval.ms", "group.offsets_check_interval"),
     ("offsets.retention.minutes", "group.offsets_retention"),
     ("offsets.topic.num.partitions", "group.offsets_partitions"),
     ("process.roles", "node.roles"),

@@ -7,7 +7,8 @@ use quorate_core::group::interface::{
     CommitOffsets, CommittedOffset, FetchOffsets, Input, MemberClaim, Outcome, Refusal,
     TopicPartition,
 };
-use quorate_core::id::{LeaderEpoch, Offset, RequestId};
+use quorate_core::id::{LeaderEpoch, Offset, RequestId, TopicId};
+use quorate_core::{mutant, reached};
 use quorate_net::kafka::error::Code;
 use quorate_net::kafka::messages::offset_commit::{
     OffsetCommitRequestTopic, OffsetCommitResponsePartition, OffsetCommitResponseTopic,
@@ -74,6 +75,7 @@ pub(super) async fn commit(
                     offset: Offset(asked.committed_offset),
                     leader_epoch: LeaderEpoch(asked.committed_leader_epoch),
                     metadata: asked.committed_metadata.as_ref().map(texts).unwrap_or_default(),
+                    topic: known.as_ref().map_or(TopicId::NONE, |topic| topic.id),
                 };
                 offsets.push((TopicPartition { topic: texts(&name), partition }, committed));
             }
@@ -173,7 +175,12 @@ pub(super) async fn fetch(
         return Ok(OffsetFetchResponse { groups, ..OffsetFetchResponse::default() });
     }
     let wanted = request.topics.as_ref().map(|topics| {
-        topics.iter().map(|topic| (&topic.name, &topic.partition_indexes[..])).collect()
+        let each = topics.iter().map(|topic| Asked {
+            name: &topic.name,
+            id: id_of(node, &topic.name),
+            partitions: &topic.partition_indexes,
+        });
+        each.collect()
     });
     let (found, code) =
         one(node, (&request.group_id, None), wanted, request.require_stable).await?;
@@ -206,8 +213,14 @@ async fn one_of_many(
             }
         });
     }
-    let wanted = asked.topics.as_ref().map(|topics| {
-        topics.iter().map(|topic| (&topic.name, &topic.partition_indexes[..])).collect()
+    let by_id = version >= TOPIC_IDS;
+    let wanted: Wanted<'_> = asked.topics.as_ref().map(|topics| {
+        let each = topics.iter().map(|topic| Asked {
+            name: &topic.name,
+            id: if by_id { topic.topic_id } else { id_of(node, &topic.name) },
+            partitions: &topic.partition_indexes,
+        });
+        each.collect()
     });
     let member = asked.member_id.as_ref().map(|member| (texts(member), asked.member_epoch));
     let (found, code) = one(node, (&asked.group_id, member), wanted, require_stable).await?;
@@ -215,10 +228,11 @@ async fn one_of_many(
     if asked.with_times && asked.topics.is_none() {
         add_times(node, &asked.group_id, &mut topics).await?;
     }
-    if version >= TOPIC_IDS {
+    if by_id {
         for topic in &mut topics {
-            let known = node.catalog.topic_named(&topic.name);
-            topic.topic_id = known.map(|topic| topic.id).unwrap_or_default();
+            let mut named = asked.topics.iter().flatten();
+            let said = named.find(|said| said.name == topic.name).map(|said| said.topic_id);
+            topic.topic_id = said.unwrap_or_else(|| id_of(node, &topic.name));
         }
         topics.extend(unknown.into_iter().map(|(topic_id, indexes)| {
             let rows = indexes.into_iter().map(|partition_index| OffsetFetchResponsePartitions {
@@ -264,8 +278,53 @@ async fn add_times(
     Ok(())
 }
 
-/// The topics asked for with their partitions; `None` for all that the group has.
-type Wanted<'a> = Option<Vec<(&'a Text, &'a [i32])>>;
+/// A topic of which the offsets are asked for.
+struct Asked<'a> {
+    name: &'a Text,
+    /// Which topic is meant by the name; `TopicId::NONE` where that is not known here.
+    id: TopicId,
+    partitions: &'a [i32],
+}
+
+/// `None` for all that the group has.
+type Wanted<'a> = Option<Vec<Asked<'a>>>;
+
+/// The topic that has the name, as far as is known here.
+fn id_of(node: &Node, name: &str) -> TopicId {
+    node.catalog.topic_named(name).map_or(TopicId::NONE, |topic| topic.id)
+}
+
+/// Leaves out what was committed for another topic of the same name: one that was deleted, and
+/// whose offsets are not forgotten yet, or never were, since its coordinator fell at that moment.
+/// KAFKA-19154.
+fn of_these_topics(
+    node: &Node,
+    wanted: &Wanted<'_>,
+    mut partitions: Vec<(TopicPartition, Result<Option<CommittedOffset>, Refusal>)>,
+) -> Vec<(TopicPartition, Result<Option<CommittedOffset>, Refusal>)> {
+    if mutant!("offsets-outlive-topic") || mutant!("offsets-go-by-name") {
+        return partitions;
+    }
+    let asked: Option<BTreeMap<&str, TopicId>> = wanted
+        .as_ref()
+        .map(|topics| topics.iter().map(|asked| (asked.name.as_str(), asked.id)).collect());
+    let is_anothers = |partition: &TopicPartition, committed: &CommittedOffset| {
+        let name = partition.topic.as_str();
+        let meant = asked.as_ref().and_then(|asked| asked.get(name).copied());
+        let meant = meant.unwrap_or_else(|| id_of(node, name));
+        let is_known = meant != TopicId::NONE && committed.topic != TopicId::NONE;
+        is_known && committed.topic != meant
+    };
+    partitions.retain_mut(|(partition, found)| match found {
+        Ok(Some(committed)) if is_anothers(partition, committed) => {
+            reached!("offset-of-another-topic-of-the-name");
+            *found = Ok(None);
+            wanted.is_some()
+        }
+        _ => true,
+    });
+    partitions
+}
 
 /// Of one group, asked for by nobody in particular, or by a member with its epoch.
 async fn one(
@@ -275,10 +334,10 @@ async fn one(
     require_stable: bool,
 ) -> Result<(Vec<Rows>, Code), Stopped> {
     let partitions = wanted.as_ref().map(|topics| {
-        let each = topics.iter().flat_map(|(name, indexes)| {
-            indexes
-                .iter()
-                .map(|partition| TopicPartition { topic: texts(name), partition: *partition })
+        let each = topics.iter().flat_map(|asked| {
+            let topic = || texts(asked.name);
+            let rows = asked.partitions.iter();
+            rows.map(move |partition| TopicPartition { topic: topic(), partition: *partition })
         });
         each.collect::<Vec<_>>()
     });
@@ -286,11 +345,13 @@ async fn one(
     let fetch = FetchOffsets { request, group: group_id, member, partitions, require_stable };
     let input = |request| Input::FetchOffsets(FetchOffsets { request, ..fetch });
     match ask(node, group, input).await? {
-        Outcome::OffsetsFetched { partitions } => Ok((by_topic(partitions), Code::None)),
+        Outcome::OffsetsFetched { partitions } => {
+            Ok((by_topic(of_these_topics(node, &wanted, partitions)), Code::None))
+        }
         Outcome::Refused(refusal) => {
-            let rows = wanted.unwrap_or_default().into_iter().map(|(name, indexes)| Rows {
-                name: name.clone(),
-                rows: indexes.iter().map(|index| (*index, Ok(None))).collect(),
+            let rows = wanted.unwrap_or_default().into_iter().map(|asked| Rows {
+                name: asked.name.clone(),
+                rows: asked.partitions.iter().map(|index| (*index, Ok(None))).collect(),
             });
             Ok((rows.collect(), Code::from(&refusal)))
         }

@@ -5,7 +5,7 @@ use quorate_core::group::interface::{
     CommitOffsets, CommitTransactional, CommittedOffset, Input, MemberClaim, Outcome, Refusal,
     TopicPartition,
 };
-use quorate_core::id::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, RequestId};
+use quorate_core::id::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, RequestId, TopicId};
 use quorate_core::partition::interface::Refusal as PartitionRefusal;
 use quorate_core::transaction::interface::TransactionVersion;
 use quorate_net::kafka::error::Code;
@@ -42,6 +42,7 @@ pub(crate) async fn commit(
                     offset: Offset(asked.committed_offset),
                     leader_epoch: LeaderEpoch(asked.committed_leader_epoch),
                     metadata: optional(asked.committed_metadata.as_ref()).unwrap_or_default(),
+                    topic: known.as_ref().map_or(TopicId::NONE, |topic| topic.id),
                 };
                 offsets.push((TopicPartition { topic: texts(name), partition }, committed));
             }
