@@ -10,6 +10,7 @@ pub mod dense;
 pub mod duplicates;
 pub mod groups;
 pub mod invented;
+pub mod offsets;
 pub mod order;
 pub mod polls;
 pub mod survival;
@@ -111,6 +112,7 @@ pub fn check(history: &History, plan: &Plan, struck: Struck) -> Vec<Violation> {
     waits::check(&evidence, &mut violations);
     cycles::check(&evidence, &mut violations);
     groups::check(&evidence, &mut violations);
+    offsets::check(&evidence, &mut violations);
     transactions::check(&evidence, &mut violations);
     for complaint in &history.complaints {
         let counts = match complaint.property {

@@ -6,6 +6,7 @@
 pub mod example;
 pub mod groups;
 mod lines;
+pub mod offsets;
 pub mod transactions;
 
 use std::fmt;
@@ -127,6 +128,8 @@ pub struct History {
     pub groups: groups::Groups,
     /// What producers and readers of transactions did.
     pub transactions: transactions::Transactions,
+    /// What clients that only commit offsets did.
+    pub offsets: Vec<offsets::Told>,
 }
 
 /// An answer that a client cannot explain.

@@ -4,6 +4,7 @@
 //! `draw.rs` makes one from a seed, `text.rs` is how its parts are written. Here: the whole, and
 //! its text. Parsing what was printed gives the same plan back (`sim/tests/plan_text.rs`).
 
+pub mod committers;
 pub mod draw;
 pub mod groups;
 pub mod text;
@@ -13,6 +14,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
+use committers::Committers;
 use groups::Group;
 use text::{Fields, Item, Line, TextError, Value};
 use transactions::Transactions;
@@ -45,6 +47,7 @@ pub struct Plan {
     pub workload: AppendRead,
     pub groups: Vec<Group>,
     pub transactions: Option<Transactions>,
+    pub committers: Option<Committers>,
     /// In the order of their times.
     pub faults: Vec<Fault>,
     /// What the world of quorums does. A plan that has it says nothing else but its seed.
@@ -378,6 +381,9 @@ impl Plan {
         if let Some(transactions) = &self.transactions {
             item("transactions", &|line| transactions.print(line));
         }
+        if let Some(committers) = &self.committers {
+            item("committers", &|line| committers.print(line));
+        }
         for fault in &self.faults {
             item("fault", &|line| fault.print(line));
         }
@@ -453,6 +459,7 @@ struct Parts {
     workload: Option<AppendRead>,
     groups: Vec<Group>,
     transactions: Option<Transactions>,
+    committers: Option<Committers>,
     faults: Vec<Fault>,
     quorum: Option<Quorum>,
     found: Option<Found>,
@@ -490,6 +497,7 @@ impl Parts {
             },
             "group" => self.groups.push(Item::parse(&mut fields)?),
             "transactions" => set(&mut self.transactions, Item::parse(&mut fields)?)?,
+            "committers" => set(&mut self.committers, Item::parse(&mut fields)?)?,
             "fault" => self.faults.push(Item::parse(&mut fields)?),
             "quorum" => set(&mut self.quorum, Item::parse(&mut fields)?)?,
             "found" => set(&mut self.found, Item::parse(&mut fields)?)?,
@@ -554,6 +562,9 @@ impl Parts {
         if let Some(wrong) = self.transactions.as_ref().and_then(Transactions::wrong) {
             return Err(wrong.to_owned());
         }
+        if let Some(wrong) = self.committers.as_ref().and_then(Committers::wrong) {
+            return Err(wrong.to_owned());
+        }
         if let Some(wrong) = self.faults.iter().find_map(|fault| self.aims_wrong(&fault.kind)) {
             return Err(wrong);
         }
@@ -571,6 +582,7 @@ impl Parts {
             workload: need(self.workload, "workload")?,
             groups: self.groups,
             transactions: self.transactions,
+            committers: self.committers,
             faults: self.faults,
             quorum: None,
             found: self.found,

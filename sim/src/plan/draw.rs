@@ -2,6 +2,7 @@
 //! exist in this run at all, then how often. A run with everything on meets fewer corners.
 
 mod clusters;
+mod committers;
 mod families;
 mod groups;
 mod quorums;
@@ -12,6 +13,7 @@ mod transactions;
 use std::time::Duration;
 
 pub use self::clusters::{draw_cluster, draw_cluster_only};
+pub use self::committers::AFTERMATH;
 pub use self::quorums::{draw_quorum, with_quorum};
 use super::{
     Acks, AppendRead, Clock, Codecs, Disk, Flush, Link, Mode, Node, Nodes, Plan, Run, Topic,
@@ -74,6 +76,7 @@ fn draw_one(seed: u64, only: Option<Only>) -> Plan {
         workload: draw_workload(&mut chance("workload")),
         groups: Vec::new(),
         transactions: None,
+        committers: None,
         faults: Vec::new(),
         quorum: None,
         found: None,
@@ -99,8 +102,10 @@ fn draw_one(seed: u64, only: Option<Only>) -> Plan {
     transactions::add(seed, &mut plan, narrowed);
     if narrowed {
         plan.groups.clear();
+    } else {
+        committers::add(seed, &mut plan);
     }
-    let waits = !plan.groups.is_empty() || plan.transactions.is_some();
+    let waits = plan.has_groups() || plan.transactions.is_some();
     if plan.workload.acks != Acks::All && waits {
         plan.run.liveness = AFTER_A_FLOOD;
     }

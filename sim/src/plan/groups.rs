@@ -82,6 +82,6 @@ impl Plan {
 
     /// The number of the last client.
     pub fn clients_end(&self) -> u32 {
-        self.transactional().end
+        self.committing().end
     }
 }

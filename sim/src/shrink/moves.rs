@@ -8,6 +8,7 @@ use crate::chance::{Between, Ratio};
 use crate::fault::add_partitions::AddPartitions;
 use crate::fault::reassign::Reassign;
 use crate::fault::{Fault, Kind};
+use crate::plan::committers::Committers;
 use crate::plan::groups::Group;
 use crate::plan::text::{Fields, Item as _, Line, Value as _};
 use crate::plan::transactions::Transactions;
@@ -117,6 +118,7 @@ pub(super) fn clients(plan: &Plan) -> Vec<Plan> {
         }
     }
     plans.extend(transactions(plan));
+    plans.extend(committers(plan));
     for rest in RESTS.map(Duration::from_millis) {
         if workload.pause.high < rest {
             let pause = Between { low: rest, high: rest };
@@ -179,6 +181,30 @@ fn transactions(plan: &Plan) -> Vec<Plan> {
             }
         }));
     }
+    plans
+}
+
+/// Nobody who only commits, or fewer of them with fewer habits.
+fn committers(plan: &Plan) -> Vec<Plan> {
+    let Some(it) = &plan.committers else { return Vec::new() };
+    let mut plans = Vec::new();
+    plans.extend(changed(plan, |plan| plan.committers = None));
+    let mut with = |change: &dyn Fn(&mut Committers)| {
+        plans.extend(changed(plan, |plan| plan.committers.iter_mut().for_each(change)));
+    };
+    for count in less(it.clients, 1) {
+        with(&|it| it.clients = count);
+    }
+    for count in less(it.partitions, 1) {
+        with(&|it| it.partitions = count);
+    }
+    type Habit = fn(&mut Committers) -> &mut Ratio;
+    let habits: [Habit; 4] =
+        [|it| &mut it.renew, |it| &mut it.join, |it| &mut it.vanish, |it| &mut it.rest];
+    for habit in habits {
+        with(&|it| *habit(it) = Ratio::NEVER);
+    }
+    with(&|it| it.retention = None);
     plans
 }
 

@@ -1,6 +1,7 @@
 //! Writers and readers over a network: the rules of `writer`, carried out with a thin client
 //! against anything that speaks Kafka's protocol.
 
+pub mod committers;
 pub mod groups;
 pub mod health;
 pub mod library;
@@ -9,12 +10,13 @@ pub mod reading;
 pub mod setup;
 pub mod transactions;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use quorate_core::id::TopicId;
 use quorate_core::time::Now;
 use quorate_net::clock::Clock;
 use quorate_net::kafka::messages::delete_records::{DeleteRecordsPartition, DeleteRecordsTopic};
@@ -75,6 +77,8 @@ pub struct Stage {
     /// What each client waits for, in words.
     waiting: Mutex<BTreeMap<u32, String>>,
     operators: Mutex<operator::Done>,
+    /// Topics that somebody has asked to delete.
+    deleted: Mutex<BTreeSet<TopicId>>,
 }
 
 impl Stage {
@@ -117,6 +121,17 @@ impl Stage {
     /// What operators have done.
     pub fn operators(&self) -> MutexGuard<'_, operator::Done> {
         self.operators.lock().expect("one thread")
+    }
+
+    /// From here on, whatever is of this topic may be gone.
+    pub(super) fn may_delete(&self, topic: TopicId) {
+        self.deleted.lock().expect("one thread").insert(topic);
+    }
+
+    /// Whether it is a log, as violations name it, of a topic that somebody has asked to delete.
+    pub fn is_deleted(&self, log: &str) -> bool {
+        let deleted = self.deleted.lock().expect("one thread");
+        deleted.iter().any(|topic| log.starts_with(&topic.to_string()))
     }
 
     pub fn done(&self, client: u32) {
@@ -167,7 +182,7 @@ impl Scene {
     /// with Kafka.
     fn pace_of_repair(&self) -> Duration {
         let is_cluster = self.plan.cluster.nodes > 1;
-        let waits = !self.plan.groups.is_empty() || self.plan.transactions.is_some();
+        let waits = self.plan.has_groups() || self.plan.transactions.is_some();
         match self.plan.workload.acks {
             _ if !self.stage.is_healed() => Duration::ZERO,
             Acks::None | Acks::Leader if is_cluster || waits => PACE,

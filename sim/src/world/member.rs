@@ -46,6 +46,9 @@ const RESTART: Duration = Duration::from_millis(300);
 /// How often nodes look for old segments; runs are short.
 const RETENTION_CHECK: Duration = Duration::from_millis(100);
 
+/// How often coordinators look for offsets that have had their time, where plans have any.
+const OFFSETS_CHECK: Duration = Duration::from_millis(200);
+
 /// Within which a node whose disk has failed it has halted. No fault holds it up then.
 const HALTED: Duration = Duration::from_secs(1);
 
@@ -538,12 +541,16 @@ fn config(plan: &Plan, number: u32) -> NodeConfig {
         config.transaction.marker_patience = transactions.marker_patience;
     }
     // Whoever copies in transactions is in a group too.
-    if !plan.groups.is_empty() || plan.transactions.is_some() {
+    if plan.has_groups() || plan.transactions.is_some() {
         config.group.session_timeout_min = Duration::from_millis(500);
         config.group.initial_rebalance_delay = Duration::from_millis(100);
         config.group.consumer_session_timeout = groups::SESSION;
         config.group.consumer_heartbeat_interval = groups::SESSION / 4;
         config.group.offsets_partitions = 2;
+    }
+    if let Some(retention) = plan.committers.as_ref().and_then(|it| it.retention) {
+        config.group.offsets_retention = retention;
+        config.group.offsets_check_interval = OFFSETS_CHECK;
     }
     if plan.topics.iter().any(|topic| topic.compact) {
         config.storage.clean_check_interval = Duration::from_millis(100);

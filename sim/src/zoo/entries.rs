@@ -22,13 +22,6 @@ pub(super) const LONG: &str = "planted, and caught outside of the simulator: cor
                                transactions see it; no run is long enough";
 pub(super) const REMEMBERED: &str = "planted, and caught outside of the simulator: a script of \
                                      core sees it; no run is as long as producers are remembered";
-pub(super) const GROUPS: &str = "planted, and caught outside of the simulator: core's tests of \
-                                 groups see it; hardly a member asks while a log is read";
-pub(super) const EXPIRY: &str = "planted, and caught outside of the simulator: core's tests of \
-                                 groups see it; no run is as long as offsets are kept";
-pub(super) const DELETION: &str = "planted, and caught outside of the simulator: core's tests of \
-                                   groups see it; no plan deletes a topic";
-const UNPLANTED: &str = "not planted yet";
 const CLIENT: &str = "a mistake of clients; the workload has a thin one of its own";
 const SHARE: &str = "there are no share groups yet";
 
@@ -167,16 +160,16 @@ pub const ENTRIES: &[Entry] = &[
     entry("G1", "partition-epoch-lost", PLANTED),
     entry("G2", "owner-twice-in-one-epoch", PLANTED),
     entry("G3", "static-double-owner", PLANTED),
-    entry("G4", "dead-group-resets-identity", UNPLANTED),
-    entry("G6", "new-member-timer", UNPLANTED),
+    entry("G4", "dead-group-resets-identity", PLANTED),
+    entry("G6", "new-member-timer", PLANTED),
     entry("G7", "stale-reply-resets-generation", CLIENT),
     entry("G8", "old-owner-claims-win", CLIENT),
     entry("G9", "partial-heartbeat-reply", PLANTED),
-    entry("G11", "serve-before-load", GROUPS),
+    entry("G11", "serve-before-load", PLANTED),
     entry("G12", "load-loops-on-gap", REPLAYED),
-    entry("G13", "zombie-coordinator-expires-members", UNPLANTED),
+    entry("G13", "zombie-coordinator-expires-members", PLANTED),
     entry("G14", "partial-metadata-drops-partitions", CLIENT),
-    entry("H1", "offsets-expire-in-use", EXPIRY),
+    entry("H1", "offsets-expire-in-use", PLANTED),
     entry("H2", "commit-epoch-forgotten", PLANTED),
     entry("H3", "listoffsets-current-epoch", PLANTED),
     entry(
@@ -184,7 +177,7 @@ pub const ENTRIES: &[Entry] = &[
         "consumer-blind-to-truncation",
         "only an unclean election takes from readers what they have seen; no plan asks for one",
     ),
-    entry("H6", "offsets-outlive-topic", DELETION),
+    entry("H6", "offsets-outlive-topic", PLANTED),
     entry("H7", "spurious-zero-offset", PLANTED),
     entry("H8", "flush-returns-before-split-batches", CLIENT),
     entry("I1", "compact-past-hw", COMPACTION),
@@ -247,7 +240,7 @@ pub const ENTRIES: &[Entry] = &[
     entry("L1", "wall-clock-lease", "nothing is leased"),
     entry("L2", "lease-without-check-quorum", "nothing is leased"),
     entry("L4", "unknown-timestamp-is-old", PLANTED),
-    entry("L5", "state-timestamp-as-now", UNPLANTED),
+    entry("L5", "state-timestamp-as-now", PLANTED),
     entry(
         "L6",
         "max-timestamp-offset-wrong",

@@ -120,7 +120,7 @@ fn spread_clients(chance: &mut Chance, plan: &mut Plan) {
 /// can go on (seed 3166 of three nodes: three in sync, two wipes).
 fn keep_within_budget(plan: &mut Plan) {
     let Nodes { voters, mut in_sync_min, .. } = plan.cluster;
-    if !plan.groups.is_empty() || plan.transactions.is_some() {
+    if plan.has_groups() || plan.transactions.is_some() {
         in_sync_min = in_sync_min.min(plan.cluster.own_in_sync_min());
     }
     let (mut wipes, mut voters_wiped) = (in_sync_min - 1, (voters - 1) / 2);

@@ -5,9 +5,13 @@ use std::time::Duration;
 
 use crate::chance::{Between, Chance, Ratio};
 use crate::fault::crash::Crash;
+use crate::fault::cut::Direction;
+use crate::fault::cut_peers::CutPeers;
 use crate::fault::elect_preferred::ElectPreferred;
 use crate::fault::pause::Pause;
 use crate::fault::power_loss::{PowerLoss, Unsynced};
+use crate::fault::reset_peers::ResetPeers;
+use crate::fault::slow_peers::SlowPeers;
 use crate::fault::{Fault, Kind};
 use crate::plan::transactions::Transactions;
 use crate::plan::{Acks, Mode, Plan};
@@ -82,13 +86,16 @@ pub(super) fn narrow(plan: &mut Plan) {
     workload.pause.high = workload.pause.high.max(millis(50));
 }
 
-/// What strikes transactions between their phases.
+/// What strikes transactions between their phases, and coordinators of groups with them.
 pub(super) fn falls(seed: u64, plan: &mut Plan) {
-    if plan.transactions.is_none() {
+    if plan.transactions.is_none() && plan.committers.is_none() {
         return;
     }
     fall_together(&mut Chance::new(seed, "family falls"), plan);
     stumble(&mut Chance::new(seed, "family hiccups"), plan);
+    throttle(&mut Chance::new(seed, "family throttle"), plan);
+    part(&mut Chance::new(seed, "family links"), plan);
+    super::committers::stand_still(seed, plan);
     plan.faults.sort_by_key(|fault| fault.at);
 }
 
@@ -151,5 +158,66 @@ fn stumble(chance: &mut Chance, plan: &mut Plan) {
         let node = 1 + chance.below(u64::from(plan.cluster.nodes)) as u32;
         let during = millis(1 + chance.below(longest));
         plan.faults.push(Fault { at, node, kind: Kind::Pause(Pause { during }) });
+    }
+}
+
+/// Processes get little of their processors for a while: they run for moments, and stand still for
+/// others. What comes while they stand is taken up at once, and in any order.
+fn throttle(chance: &mut Chance, plan: &mut Plan) {
+    if !chance.one_in(3) {
+        return;
+    }
+    plan.story.push("family: processes get little of their processors".to_owned());
+    let (longest, apart) = (*chance.pick(&[2, 10, 40]), *chance.pick(&[2, 10, 30]));
+    for _ in 0..1 + chance.below(3) {
+        let mut at = draw_time(chance, plan);
+        let node = 1 + chance.below(u64::from(plan.cluster.nodes)) as u32;
+        for _ in 0..20 + chance.below(60) {
+            let during = millis(1 + chance.below(longest));
+            if at + during >= plan.run.safety {
+                break;
+            }
+            plan.faults.push(Fault { at, node, kind: Kind::Pause(Pause { during }) });
+            at += during + millis(1 + chance.below(apart));
+        }
+    }
+}
+
+/// Links between nodes come and go, in both directions or in one, and leaderships with them: what
+/// one node has decided, and another must hear of, is late, or is told by its successor.
+fn part(chance: &mut Chance, plan: &mut Plan) {
+    let nodes = u64::from(plan.cluster.nodes);
+    if nodes == 1 || !chance.one_in(3) {
+        return;
+    }
+    plan.story.push("family: links between nodes come and go".to_owned());
+    let longest = *chance.pick(&[300, 1500, 4000]);
+    for _ in 0..4 + chance.below(12) {
+        let at = draw_time(chance, plan);
+        let node = 1 + chance.below(nodes) as u32;
+        let next = 1 + (u64::from(node) + chance.below(nodes - 1)) % nodes;
+        let other = (!chance.one_in(4)).then_some(next as u32);
+        let during = millis(1 + chance.below(longest));
+        let kind = match chance.below(4) {
+            0 => Kind::SlowPeers(SlowPeers {
+                other,
+                latency: millis(*chance.pick(&[5, 50, 300])),
+                during,
+            }),
+            _ => {
+                let directions = [Direction::Both, Direction::ToNode, Direction::FromNode];
+                Kind::CutPeers(CutPeers { other, direction: *chance.pick(&directions), during })
+            }
+        };
+        plan.faults.push(Fault { at, node, kind });
+        if chance.one_in(3) {
+            let at = at + millis(chance.below(longest));
+            plan.faults.push(Fault { at, node, kind: Kind::ResetPeers(ResetPeers { other }) });
+        }
+        if chance.one_in(4) {
+            let at = at + millis(chance.below(2 * longest));
+            let kind = Kind::ElectPreferred(ElectPreferred {});
+            plan.faults.push(Fault { at, node, kind });
+        }
     }
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 use quorate_net::wire::Text;
 
 use self::coordinator::Coordinator;
+pub(super) use self::coordinator::code_of;
 use self::protocol::Partitions;
 use self::work::Standing;
 use super::Scene;

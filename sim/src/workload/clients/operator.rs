@@ -279,9 +279,8 @@ impl Operator {
     /// operators let nobody go until these topics are there.
     async fn coordinators_come_first(&self) {
         let plan = &self.scene.plan;
-        let copies = plan.transactions.as_ref().is_some_and(|spec| spec.copiers > 0);
-        let (groups, transactions) = (!plan.groups.is_empty(), plan.transactions.is_some());
-        for (key_type, is_needed) in [(0, groups || copies), (1, transactions)] {
+        let (groups, transactions) = (plan.has_groups(), plan.transactions.is_some());
+        for (key_type, is_needed) in [(0, groups), (1, transactions)] {
             while is_needed && !self.finds_coordinator(key_type).await {
                 self.scene.stage.note(self.client, "finds no coordinator");
                 self.pass(AGAIN).await;

@@ -61,29 +61,31 @@ fn request(plan: &Plan) -> CreateTopicsRequest {
 
 /// The topics of transactions: nothing is deleted in them, and nothing but a client's word counts.
 fn transactional(plan: &Plan) -> impl Iterator<Item = CreatableTopic> {
-    let kept = plan.topics.first().cloned().map(|topic| Topic {
+    let named = plan.transactions.iter().flat_map(|it| {
+        [transactions::Topic::Input, transactions::Topic::Output]
+            .map(|topic| plain(plan, Text::from_static(topic.name()), it.partitions))
+    });
+    named.collect::<Vec<_>>().into_iter()
+}
+
+/// A topic in which nothing is deleted by age or size, nor compacted.
+pub(super) fn plain(plan: &Plan, name: Text, partitions: u32) -> CreatableTopic {
+    let first = plan.topics.first().expect("a plan has topics").clone();
+    let topic = Topic {
         flush: Flush::Durable,
         log_append_time: false,
         retention_bytes: None,
         retention_time: None,
         compact: false,
-        ..topic
-    });
-    let named = plan.transactions.iter().flat_map(move |it| {
-        let kept = kept.clone();
-        [transactions::Topic::Input, transactions::Topic::Output].into_iter().filter_map(
-            move |topic| {
-                Some(CreatableTopic {
-                    name: Text::from_static(topic.name()),
-                    num_partitions: it.partitions as i32,
-                    replication_factor: plan.cluster.replication as i16,
-                    configs: configs(plan, kept.as_ref()?),
-                    ..Default::default()
-                })
-            },
-        )
-    });
-    named.collect::<Vec<_>>().into_iter()
+        ..first
+    };
+    CreatableTopic {
+        name,
+        num_partitions: partitions as i32,
+        replication_factor: plan.cluster.replication as i16,
+        configs: configs(plan, &topic),
+        ..Default::default()
+    }
 }
 
 /// How Kafka writes a bound; -1 is none.

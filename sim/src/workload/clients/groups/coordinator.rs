@@ -38,7 +38,7 @@ pub(super) struct Coordinator {
 }
 
 /// The code of an answer; an unknown number is an unknown error.
-pub(super) fn code_of(number: i16) -> Option<Code> {
+pub(in super::super) fn code_of(number: i16) -> Option<Code> {
     (number != 0).then(|| Code::from_code(number).unwrap_or(Code::UnknownServerError))
 }
 
