@@ -1,6 +1,6 @@
 """One client of `run.sh exactly-once`, by librdkafka: whoever reads, and with --older whoever writes
-(main.go writes otherwise, by franz-go). It writes down what it does before it does it, and what it is
-told once it is told, so that whoever kills it can read what it knew.
+(main.go writes otherwise, by franz-go). It writes down what it does before it does it, and what it
+is told once it is told, so that whoever kills it can read what it knew.
 
     client.py produce|copy BOOTSTRAP FILE NUMBER ID [PLANTED]   until it is killed, or its life ends
     client.py read BOOTSTRAP FILE NUMBER                        until it is killed
@@ -21,6 +21,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer
@@ -148,6 +149,10 @@ class Transactions:
     def offsets(self, offsets, member):
         """Whether they are in the transaction."""
         call = self.producer.send_offsets_to_transaction
+        # librdkafka 2.16 keeps no time while the group's coordinator is down (its issue 5456), and
+        # may not come back at all.
+        late = threading.Timer(PATIENCE, end_of_life, (self.told, "librdkafka does not come back"))
+        late.start()
         try:
             patiently(lambda: call(offsets, member, CALL))
             return True
@@ -155,6 +160,8 @@ class Transactions:
             if error.args[0].txn_requires_abort():
                 return False
             end_of_life(self.told, f"cannot put offsets into the transaction: {error}")
+        finally:
+            late.cancel()
 
 
 def produce(bootstrap, told, number, name, planted=None):
