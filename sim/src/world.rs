@@ -306,7 +306,7 @@ impl Actors {
         self.members.lock().expect("one thread").extend(transactional);
         let committing = self.plan.committing().map(|client| {
             let life = committers::live(self.scene(client), client, Arc::clone(&self.proofs));
-            spawn_client(client, life)
+            self.spawn(client, life)
         });
         self.members.lock().expect("one thread").extend(committing);
         if self.plan.cluster.nodes > 1 {
