@@ -15,8 +15,9 @@ use quorate_node::disk::Open;
 use quorate_sim::chance::{Between, Chance, Ratio};
 use quorate_sim::fault::power_loss::Unsynced;
 use quorate_sim::plan::{self, Plan, draw::draw};
+use quorate_sim::world::Surroundings;
 use quorate_sim::world::clock::until;
-use quorate_sim::world::disk::{Death, SimDisks};
+use quorate_sim::world::disk::Death;
 use quorate_sim::world::network::{HostId, SimNetwork};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -25,12 +26,11 @@ fn link() -> plan::Link {
     plan::Link { latency, bandwidth: 0, window: 4096, fragment: Ratio::NEVER }
 }
 
-/// Runs a test on a fresh thread, in a runtime with our plugins.
+/// Runs a test on a fresh thread, in a runtime with our plugin.
 fn simulate<F: Future<Output = ()> + 'static>(test: impl FnOnce() -> F + Send + 'static) {
     let thread = std::thread::Builder::new().spawn(move || {
         let runtime = Runtime::with_seed_and_config(1, madsim::Config::default());
-        runtime.add_simulator::<SimNetwork>();
-        runtime.add_simulator::<SimDisks>();
+        runtime.add_simulator::<Surroundings>();
         runtime.block_on(test());
     });
     thread.expect("a thread").join().expect("the test passes");
@@ -44,7 +44,7 @@ struct Pair {
 }
 
 fn pair() -> Pair {
-    let network = simulator::<SimNetwork>();
+    let network = Arc::clone(&simulator::<Surroundings>().network);
     network.configure(1, link());
     let node = Handle::current().create_node().name("n1").build().id();
     let server = network.add("n1");
@@ -196,7 +196,8 @@ fn a_reset_lets_a_part_through() {
 #[test]
 fn a_dead_nodes_handles_do_nothing() {
     simulate(|| async {
-        let disks = simulator::<SimDisks>();
+        let surroundings = simulator::<Surroundings>();
+        let disks = &surroundings.disks;
         let node = Handle::current().create_node().name("n1").build().id();
         let plan: Plan = draw(1);
         let disk = disks.add("n1", plan.disk, Chance::new(1, "disk"));
