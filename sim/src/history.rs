@@ -184,7 +184,12 @@ impl History {
 
     /// How many operations ended well, and how many in doubt.
     pub fn tally(&self) -> Tally {
-        let mut tally = Tally { operations: self.operations.len(), ..Tally::default() };
+        let mut tally = Tally {
+            operations: self.operations.len(),
+            transactions: self.transactions.transactions.len(),
+            groups: self.groups.operations.len() + self.offsets.len(),
+            ..Tally::default()
+        };
         for operation in &self.operations {
             match &operation.end {
                 End::Unknown => tally.unknown += 1,
@@ -198,15 +203,48 @@ impl History {
     }
 }
 
-/// A history in five numbers.
+/// A history in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub operations: usize,
+    /// Beside those: transactions.
+    pub transactions: usize,
+    /// Beside those: what members of groups did, and who only commits offsets.
+    pub groups: usize,
     pub acknowledged: usize,
     pub failed: usize,
     pub unknown: usize,
     /// Records.
     pub read: usize,
+}
+
+/// How much was done, for people: `5 operations, 2 transactions, 7 operations of groups`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    pub operations: usize,
+    pub transactions: usize,
+    pub groups: usize,
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = |count: usize| if count == 1 { "" } else { "s" };
+        write!(f, "{} operation{}", self.operations, s(self.operations))?;
+        if self.transactions > 0 {
+            write!(f, ", {} transaction{}", self.transactions, s(self.transactions))?;
+        }
+        match self.groups {
+            0 => Ok(()),
+            groups => write!(f, ", {groups} operation{} of groups", s(groups)),
+        }
+    }
+}
+
+impl Tally {
+    pub const fn counts(self) -> Counts {
+        let Self { operations, transactions, groups, .. } = self;
+        Counts { operations, transactions, groups }
+    }
 }
 
 fn note(
@@ -274,5 +312,27 @@ impl fmt::Display for End {
             Self::Deleted { log_start } => write!(f, "deleted, start {log_start}"),
             Self::Ends { at, leader_epoch } => write!(f, "ends at {at}, in e{leader_epoch}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_counted() {
+        let told = |operations, transactions, groups| {
+            Counts { operations, transactions, groups }.to_string()
+        };
+        assert_eq!(told(435, 0, 0), "435 operations");
+        assert_eq!(told(1, 1, 1), "1 operation, 1 transaction, 1 operation of groups");
+        assert_eq!(told(0, 8, 90), "0 operations, 8 transactions, 90 operations of groups");
+        let mut history = History::default();
+        let life = history.init_producer("x-0", 0, Instant::ZERO);
+        history.begin_transaction(life, Instant::ZERO);
+        let event = offsets::Event::Heard;
+        history.tell_of_offsets(1, (Instant::ZERO, Instant::ZERO), event);
+        let counts = history.tally().counts();
+        assert_eq!(counts, Counts { operations: 0, transactions: 1, groups: 1 });
     }
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::check::Violation;
+use crate::history::Counts;
 use crate::run::{Report, Verdict};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +15,11 @@ pub struct Told {
     pub violations: Vec<ToldViolation>,
     pub stuck: Vec<String>,
     pub operations: usize,
+    #[serde(default)]
+    pub transactions: usize,
+    /// Operations of members of groups.
+    #[serde(default)]
+    pub groups: usize,
     pub acknowledged: usize,
     pub failed: usize,
     pub unknown: usize,
@@ -66,6 +72,8 @@ impl From<&Report> for Told {
             violations: report.violations.iter().map(ToldViolation::from).collect(),
             stuck: report.stuck.clone(),
             operations: report.tally.operations,
+            transactions: report.tally.transactions,
+            groups: report.tally.groups,
             acknowledged: report.tally.acknowledged,
             failed: report.tally.failed,
             unknown: report.tally.unknown,
@@ -93,6 +101,8 @@ impl Told {
             violations: vec![ToldViolation { property, place, sentence }],
             stuck: Vec::new(),
             operations: 0,
+            transactions: 0,
+            groups: 0,
             acknowledged: 0,
             failed: 0,
             unknown: 0,
@@ -107,6 +117,12 @@ impl Told {
             mutant_asked: 0,
             shapes: Vec::new(),
         }
+    }
+
+    /// How much was done.
+    pub const fn counts(&self) -> Counts {
+        let Self { operations, transactions, groups, .. } = *self;
+        Counts { operations, transactions, groups }
     }
 
     /// What went wrong, one sentence each.

@@ -105,7 +105,7 @@ pub(super) fn run(flags: &flags::Shrink) -> u8 {
         return Verdict::Inconclusive.exit_code();
     };
     println!("{symptom}");
-    println!("  {}, {} operations", Size(&plan), told.operations);
+    println!("  {}, {}", Size(&plan), told.counts());
     let (mutant, symptom) = (mutant.as_deref(), &symptom);
     let subject = Subject { plan: &plan, world, mutant, symptom, any_object: flags.any_object };
     match to_file(&subject, &workers, &out, flags.jobs, flags.time) {
@@ -151,7 +151,7 @@ pub(super) fn to_file(
     fs::write(out, plan.print())?;
     let seconds = begun.elapsed().as_secs();
     let (size, tried) = (Size(&plan), shrunk.tried);
-    println!("  {size}, {} operations: {tried} plans tried in {seconds} s", told.operations);
+    println!("  {size}, {}: {tried} plans tried in {seconds} s", told.counts());
     if shrunk.is_minimal {
         println!("  nothing simpler fails so");
         fs::remove_file(&state)?;

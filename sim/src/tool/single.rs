@@ -168,8 +168,12 @@ pub(super) fn print(plan: &Plan, world: World, report: &Report) {
         trace.hash,
     );
     println!(
-        "  {} operations: {} acknowledged, {} failed, {} unknown; {} records read",
-        tally.operations, tally.acknowledged, tally.failed, tally.unknown, tally.read
+        "  {}: {} acknowledged, {} failed, {} unknown; {} records read",
+        tally.counts(),
+        tally.acknowledged,
+        tally.failed,
+        tally.unknown,
+        tally.read
     );
     let faults: Vec<String> =
         report.faults.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
