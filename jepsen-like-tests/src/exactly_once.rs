@@ -342,7 +342,7 @@ fn stamps(trio: &Trio, topic: &str, partition: i32) -> io::Result<Vec<Stamped>> 
             producer: it.producer,
             epoch: it.epoch,
             kind: match it.coordinator_epoch {
-                Some(coordinator_epoch) => Stamp::Marker { coordinator_epoch },
+                Some(coordinator_epoch) => Stamp::Marker { coordinator_epoch, committed: None },
                 None => Stamp::Records { sequence: it.sequence, count: it.count },
             },
         }));

@@ -224,6 +224,10 @@ fn on_this_thread(plan: &Plan, world: World, options: Options) -> Report {
         violations.extend(check::check(&observed.history, plan, observed.struck));
     }
     violations.append(&mut spec.violations);
+    for violation in &mut violations {
+        violation.place = trace.names.named(std::mem::take(&mut violation.place));
+        violation.sentence = trace.names.named(std::mem::take(&mut violation.sentence));
+    }
     let mut stuck = observed.stuck;
     // What became of a node explains what its clients complain of.
     stuck.sort_by_key(|sentence| !sentence.starts_with('n'));

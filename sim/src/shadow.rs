@@ -119,17 +119,16 @@ impl Shadow {
             let image = seat.image().0;
             if image.topics_count() != names.len() {
                 *names = image.topics().map(|topic| (topic.id, topic.name.to_string())).collect();
+                names.iter().for_each(|(id, name)| trace::name_topic(id, name));
             }
         }
         for (partition, replica) in shard.stepped() {
             replicated.stepped(node, partition, replica, blamed);
             trace::aside(node_name(node), || {
-                let topic = names.get(&partition.topic).map(|_| partition.topic.to_string());
                 let partition = named(names, partition);
                 let view = replica.view();
                 Aside::Copy {
                     partition,
-                    topic,
                     leads: view.is_leader,
                     leader_epoch: view.leader_epoch.0,
                     log_start: view.log_start.0,

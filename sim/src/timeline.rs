@@ -4,7 +4,10 @@
 //! Here is what the page knows, as one object of JSON; `timeline/page.html` is the page, which
 //! loads nothing else.
 
+mod operations;
+mod shows;
 mod story;
+mod wrong;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,11 +15,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 pub use self::story::story;
-use crate::check::Violation;
-use crate::check::anomalies::ANOMALIES;
-use crate::history::{Call, End, History, client_name};
+use crate::history::transactions::Topic;
+use crate::history::{End, History, client_name};
 use crate::plan::Plan;
 use crate::plan::text::{Item as _, Line};
+use crate::plan::transactions::Part;
 use crate::run::{Report, World};
 use crate::trace::{Aside, Event, Mark, Moment};
 
@@ -92,14 +95,35 @@ struct Operation {
     /// `None`: it never ended.
     to: Option<u64>,
     lane: i32,
-    /// `a` append, `r` read, `d` delete, `l` latest.
+    /// `a` append, `r` read, `d` delete, `l` latest; `g` of a group; `x` a transaction, `i` a life of
+    /// a transactional id, `e` a request that comes late, `f` a forgery, `m` what a copier's member
+    /// is told, `v` a view of what is committed.
     call: char,
     partition: i32,
+    /// More partitions that it has to do with.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    others: Vec<i32>,
     /// `o` ok, `f` failed, `u` unknown.
     end: char,
     text: String,
     /// Of the event with which it began; 0 if none is known.
     event: u64,
+    /// Its other events.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    more: Vec<u64>,
+    /// The same in words.
+    #[serde(skip)]
+    steps: Vec<Step>,
+}
+
+/// A part of an operation.
+#[derive(Debug)]
+struct Step {
+    at: u64,
+    sign: char,
+    /// 0 if none is known.
+    event: u64,
+    text: String,
 }
 
 /// What is wrong, and what shows it.
@@ -110,8 +134,12 @@ struct Wrong {
     sentence: String,
     /// Operations.
     witnesses: Vec<usize>,
+    /// What stands in the log in the end, of one that transactions write to.
+    log: Vec<String>,
     at: u64,
     event: u64,
+    /// Whose step it was, where one was refused.
+    lane: i32,
     /// What came later has no part in it.
     #[serde(skip)]
     until: u64,
@@ -131,8 +159,8 @@ struct Draft<'a> {
     lanes: Vec<Lane>,
     places: BTreeMap<String, i32>,
     partitions: Vec<String>,
-    /// Of topics, as nodes name them, and as the plan does.
-    names: BTreeMap<String, String>,
+    /// The first of the clients that only commit offsets.
+    committing: u32,
     events: &'a [Event],
     asides: &'a [(Moment, &'static str, Aside)],
     end: u64,
@@ -155,24 +183,25 @@ impl<'a> Draft<'a> {
             let name = client_name(client);
             let speaks = kept.events.iter().any(|event| event.who == name);
             if speaks && lanes.iter().all(|lane| lane.name != name) {
-                let what = role(plan, client).to_owned();
+                let what = role(plan, client);
                 lanes.push(Lane { name: name.to_owned(), is_node: false, what });
             }
         }
         let places = lanes.iter().zip(0..).map(|(lane, place)| (lane.name.clone(), place));
         let partitions = crate::workload::writer::partitions(plan);
-        let names = kept.asides.iter().filter_map(|(_, _, aside)| match aside {
-            Aside::Copy { partition, topic: Some(topic), .. } => {
-                Some((format!("{topic}/"), partition.rsplit_once('-')?.0.to_owned() + "-"))
-            }
-            _ => None,
+        let partitions = partitions.iter().map(ToString::to_string);
+        let (inputs, outputs) = (Topic::Input.name(), Topic::Output.name());
+        let spec = plan.transactions.as_ref();
+        let transactional = [inputs, outputs].into_iter().flat_map(|topic| {
+            (0..spec.map_or(0, |it| it.partitions)).map(move |index| format!("{topic}-{index}"))
         });
+        let partitions = partitions.chain(transactional).collect();
         let last = kept.events.last().map_or(Duration::ZERO, |event| event.moment.at);
         Self {
             places: places.collect(),
             lanes,
-            partitions: partitions.iter().map(ToString::to_string).collect(),
-            names: names.collect(),
+            partitions,
+            committing: plan.committing().start,
             events: &kept.events,
             asides: &kept.asides,
             end: micros(report.simulated.max(last)).max(1),
@@ -181,17 +210,6 @@ impl<'a> Draft<'a> {
 
     fn lane(&self, who: &str) -> i32 {
         self.places.get(who).copied().unwrap_or(-1)
-    }
-
-    /// A text with the plan's names of partitions.
-    fn named(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        for (id, name) in &self.names {
-            if text.contains(id.as_str()) {
-                text = text.replace(id.as_str(), name);
-            }
-        }
-        text
     }
 
     fn messages(&self) -> Vec<(u64, i32, i32)> {
@@ -213,10 +231,10 @@ impl<'a> Draft<'a> {
             self.events.iter().find(|event| event.mark == Mark::Run && event.text == "healed");
         let events = self.events.iter().map(|event| {
             let Moment { at, ordinal } = event.moment;
-            let text = self.named(&event.text);
-            (micros(at), ordinal, self.lane(&event.who), event.mark.sign(), text)
+            (micros(at), ordinal, self.lane(&event.who), event.mark.sign(), event.text.clone())
         });
         let events = events.collect();
+        let operations = self.operations(&report.history);
         Picture {
             title: format!("seed {} in {}", plan.seed, world.name()),
             verdict: report.verdict.to_string(),
@@ -230,11 +248,11 @@ impl<'a> Draft<'a> {
             faults: self.faults(plan),
             bands: self.bands(),
             lives: self.lives(),
-            operations: self.operations(&report.history),
             levels: self.levels(&report.history),
             events,
             messages: self.messages(),
-            wrong: self.wrong(report),
+            wrong: self.wrong(report, &operations),
+            operations,
             lanes: self.lanes,
             partitions: self.partitions,
         }
@@ -330,38 +348,15 @@ impl<'a> Draft<'a> {
         lives
     }
 
-    fn operations(&self, history: &History) -> Vec<Operation> {
-        let mut begins: BTreeMap<(u64, i32), Vec<u64>> = BTreeMap::new();
-        for event in self.events.iter().rev().filter(|event| event.mark == Mark::Invoke) {
-            let key = (micros(event.moment.at), self.lane(&event.who));
-            begins.entry(key).or_default().push(event.moment.ordinal);
-        }
-        let operations = history.operations.iter().map(|operation| {
-            let from = micros(operation.invoked.as_duration());
-            let lane = self.lane(client_name(operation.client));
-            let call = match &operation.call {
-                Call::Append { .. } => 'a',
-                Call::Read { .. } => 'r',
-                Call::Delete { .. } => 'd',
-                Call::Latest { .. } => 'l',
-            };
-            let end = match &operation.end {
-                End::Unknown => 'u',
-                End::Failed => 'f',
-                _ => 'o',
-            };
-            Operation {
-                from,
-                to: operation.completed.map(|at| micros(at.as_duration())),
-                lane,
-                call,
-                partition: self.partition(&operation.call.partition().to_string()),
-                end,
-                text: format!("{}: {}", operation.call, operation.end),
-                event: begins.get_mut(&(from, lane)).and_then(Vec::pop).unwrap_or(0),
+    /// How far readers of committed records have come in what transactions write: it does not fall.
+    fn levels_of_views(&self, history: &History, levels: &mut [Vec<(u64, i64, i64)>]) {
+        for view in &history.transactions.views {
+            if let Ok(place) = usize::try_from(self.partition(&view.place.to_string())) {
+                let before = levels[place].last().map_or(0, |(_, _, high)| *high);
+                let at = micros(view.completed.as_duration());
+                levels[place].push((at, 0, view.next.max(before)));
             }
-        });
-        operations.collect()
+        }
     }
 
     /// What leaders say; where no leader is watched, what readers are told.
@@ -384,6 +379,7 @@ impl<'a> Draft<'a> {
                     levels[place].push((micros(at.as_duration()), *log_start, *high_watermark));
                 }
             }
+            self.levels_of_views(history, &mut levels);
             levels.iter_mut().for_each(|levels| levels.sort_unstable());
         }
         for levels in &mut levels {
@@ -391,59 +387,36 @@ impl<'a> Draft<'a> {
         }
         levels
     }
-
-    fn wrong(&self, report: &Report) -> Vec<Wrong> {
-        let stuck = report.stuck.iter().map(|stuck| {
-            let (property, place) = ("liveness", String::new());
-            Violation { property, place, sentence: stuck.clone() }
-        });
-        let all = report.violations.iter().cloned().chain(stuck);
-        all.map(|mut violation| {
-            violation.place = self.named(&violation.place);
-            let witnesses = witnesses(&violation, &report.history);
-            let blamed = self.asides.iter().find(|(_, _, aside)| {
-                matches!(aside, Aside::Blames { property } if *property == violation.property)
-            });
-            let ends = |place: &usize| {
-                let completed = report.history.operations[*place].completed?;
-                Some(micros(completed.as_duration()))
-            };
-            let shown = witnesses.iter().filter_map(ends).max();
-            let at = blamed.map(|(moment, ..)| micros(moment.at)).or(shown).unwrap_or(self.end);
-            let place = self.events.partition_point(|event| micros(event.moment.at) <= at);
-            let event = blamed.map_or_else(
-                || place.checked_sub(1).map_or(0, |place| self.events[place].moment.ordinal),
-                |(moment, ..)| moment.ordinal,
-            );
-            let Violation { property, place, sentence } = violation;
-            // Clients' answers show an anomaly by themselves, but for what is missing: that was
-            // there when its witnesses ended. What the world looked at only in the end may have
-            // come about at any time.
-            let is_missing = matches!(property, "lost-write" | "lost-read" | "torn-transaction");
-            let is_anomaly = ANOMALIES.iter().any(|known| known.here.contains(&property));
-            let is_shown = blamed.is_some() || (is_anomaly && !is_missing);
-            let until = if is_shown { at } else { self.end };
-            let sentence = self.named(&sentence);
-            Wrong { property: property.to_owned(), place, sentence, witnesses, at, event, until }
-        })
-        .collect()
-    }
 }
 
 /// What a node says when it ends.
 const ENDS: &[&str] = &["has stopped", "goes down", "halts", "dies", "crash", "loses power"];
 
-fn role(plan: &Plan, client: u32) -> &'static str {
+fn role(plan: &Plan, client: u32) -> String {
     let (library_writers, library_readers) = plan.library_clients();
-    match client {
+    let of_id = |what: &str, id: String| format!("{what} {id}");
+    let told = match client {
         client if client < plan.workload.writers => "writes",
         client if client < plan.last_client() => "reads",
         client if client == plan.last_client() => "sets up, reads at the end",
         client if library_writers.contains(&client) => "writes, our library",
         client if library_readers.contains(&client) => "reads, our library",
-        client if plan.membership(client).is_some() => "member of a group",
-        _ => "operator",
-    }
+        client => {
+            let spec = plan.transactions.as_ref();
+            return match (plan.membership(client), plan.part(client)) {
+                (Some((group, _)), _) => format!("member of g{group}"),
+                (_, Some(Part::Produces(n))) => {
+                    of_id("produces as", format!("x-{}", n % spec.map_or(1, |it| it.ids.max(1))))
+                }
+                (_, Some(Part::Speaks(n))) => of_id("speaks as", format!("x-{n}")),
+                (_, Some(Part::Copies(_))) => of_id("copies as", format!("xc-{client}")),
+                (_, Some(Part::Reads(_))) => "reads what is committed".to_owned(),
+                _ if plan.committing().contains(&client) => "commits offsets".to_owned(),
+                _ => "operator".to_owned(),
+            };
+        }
+    };
+    told.to_owned()
 }
 
 /// The longest of the times on a fault's line, but for when it begins.
@@ -455,68 +428,6 @@ fn longest(text: &str) -> Duration {
         (key != "at" && key != "latency" && !is_number).then(|| Duration::parse(value).ok())?
     });
     times.max().unwrap_or_default()
-}
-
-/// The operations that a violation speaks of: by number, or by a value that they wrote or read.
-fn witnesses(violation: &Violation, history: &History) -> Vec<usize> {
-    const MOST: usize = 40;
-    let words: Vec<&str> = violation
-        .sentence
-        .split(|letter: char| !letter.is_ascii_alphanumeric())
-        .filter(|word| !word.is_empty())
-        .collect();
-    let mut found: Vec<usize> = Vec::new();
-    for pair in words.windows(2) {
-        if pair[0].starts_with("operation")
-            && let Ok(place) = pair[1].parse::<usize>()
-            && place < history.operations.len()
-        {
-            found.push(place);
-        }
-    }
-    // What stands at an offset was written by somebody.
-    for pair in words.windows(2) {
-        if matches!(pair[0], "at" | "Offset" | "offset" | "base")
-            && let Ok(offset) = pair[1].parse::<i64>()
-        {
-            found.extend(written_at(offset, &violation.place, history));
-        }
-    }
-    // A value names its writer in its upper half, so it is no small number.
-    let values: Vec<u64> = words
-        .iter()
-        .filter(|word| word.len() > 9)
-        .filter_map(|word| u64::from_str_radix(word, 16).ok())
-        .collect();
-    if !values.is_empty() {
-        for (place, operation) in history.operations.iter().enumerate() {
-            let speaks = match (&operation.call, &operation.end) {
-                (Call::Append { values: written, .. }, _) => {
-                    written.iter().any(|value| values.contains(value))
-                }
-                (_, End::Read { records, .. }) => records
-                    .iter()
-                    .any(|seen| seen.value.is_some_and(|value| values.contains(&value))),
-                _ => false,
-            };
-            if speaks && found.len() < MOST {
-                found.push(place);
-            }
-        }
-    }
-    found.sort_unstable();
-    found.dedup();
-    found
-}
-
-/// The append that was told to stand at this offset.
-fn written_at(offset: i64, place: &str, history: &History) -> Option<usize> {
-    history.operations.iter().position(|operation| match (&operation.call, &operation.end) {
-        (Call::Append { partition, values, .. }, End::Appended { base: Some(base), .. }) => {
-            (*base..*base + values.len() as i64).contains(&offset) && partition.to_string() == place
-        }
-        _ => false,
-    })
 }
 
 #[cfg(test)]

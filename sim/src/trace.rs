@@ -78,15 +78,7 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Aside {
     /// A node's copy of a partition.
-    /// `topic` is its topic as nodes name it, if the plan's name is known.
-    Copy {
-        partition: String,
-        topic: Option<String>,
-        leads: bool,
-        leader_epoch: i32,
-        log_start: i64,
-        high_watermark: i64,
-    },
+    Copy { partition: String, leads: bool, leader_epoch: i32, log_start: i64, high_watermark: i64 },
     /// A node leads the metadata.
     Controls { term: u64 },
     /// Something was seen to be wrong.
@@ -102,6 +94,20 @@ pub struct Finished {
     pub counts: [u64; 10],
     pub lines: Vec<String>,
     pub kept: Kept,
+    pub names: Names,
+}
+
+/// What nodes call by an id that says nothing, and plans by a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names(Vec<(String, String)>);
+
+impl Names {
+    /// A text with the plan's names of partitions.
+    pub fn named(&self, text: String) -> String {
+        let known = self.0.iter().filter(|(id, _)| text.contains(id.as_str()));
+        let known: Vec<_> = known.collect();
+        known.into_iter().fold(text, |text, (id, name)| text.replace(id.as_str(), name))
+    }
 }
 
 #[derive(Default)]
@@ -190,16 +196,28 @@ pub fn event<T: fmt::Display>(
         };
         if let Sink::Events(kept) = &mut trace.sink {
             let moment = Moment { at: now, ordinal: finished.events };
-            let (who, text) = (who.to_owned(), text().to_string());
+            let (who, text) = (who.to_owned(), finished.names.named(text().to_string()));
             kept.events.push(Event { moment, mark, who, text });
         } else if wanted {
             let moment = Moment { at: now, ordinal: finished.events };
-            let line = line_of(moment, mark, who, &text());
+            let text = finished.names.named(text().to_string());
+            let line = line_of(moment, mark, who, &text);
             match &mut trace.sink {
                 Sink::Lines(lines) => lines.push(line),
                 // A reader who closed the pipe has seen enough.
                 _ => drop(writeln!(std::io::stdout().lock(), "{line}")),
             }
+        }
+    });
+}
+
+/// From here on, partitions of this topic are printed by the topic's name.
+pub fn name_topic(id: &impl fmt::Display, name: &str) {
+    TRACE.with_borrow_mut(|trace| {
+        let (id, name) = (format!("{id}/"), format!("{name}-"));
+        let names = &mut trace.finished.names.0;
+        if !names.iter().any(|(known, _)| *known == id) {
+            names.push((id, name));
         }
     });
 }
@@ -270,6 +288,20 @@ mod tests {
         assert_eq!((one.hash, &one.lines), (same.hash, &same.lines));
         assert_ne!(one.hash, run(&[(1, 6), (2, 5)]).hash);
         assert_eq!(one.lines[1], "[  0.000002s #2     ] n1  ▪ sync 6");
+    }
+
+    #[test]
+    fn partitions_have_their_topics_name_once_it_is_known() {
+        begin(Sink::Lines(Vec::new()));
+        let tell = || event(Duration::ZERO, Mark::Segment, "n1", [0; 3], || "of 0a-1b/3: 5");
+        tell();
+        name_topic(&"0a-1b", "t1");
+        name_topic(&"0a-1b", "t1");
+        tell();
+        let (ended, unknown) = (end(), "of 0c/3".to_owned());
+        let texts = ended.lines.iter().map(|line| line.split(" · ").nth(1).expect("a text"));
+        assert_eq!(texts.collect::<Vec<_>>(), ["of 0a-1b/3: 5", "of t1-3: 5"]);
+        assert_eq!(ended.names.named(unknown.clone()), unknown);
     }
 
     #[test]

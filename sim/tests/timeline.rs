@@ -32,7 +32,12 @@ fn subject() -> String {
     report.verdict = Verdict::Safety;
     let sentence = "operation 40 was told 7, although 9 was known before".to_owned();
     let (property, place) = ("high-watermark", "t0-0".to_owned());
-    report.violations = vec![Violation { property, place, sentence }];
+    let refused = Violation {
+        property: "refines-partition",
+        place: place.clone(),
+        sentence: "n2 Cut { to: 1 }, step #50: what is held stays".to_owned(),
+    };
+    report.violations = vec![Violation { property, place, sentence }, refused];
     page(&plan, World::Cores, None, &report)
 }
 

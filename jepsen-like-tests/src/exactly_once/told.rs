@@ -49,28 +49,25 @@ impl Told {
                 let transactional_id = event[2].as_str()?.to_owned();
                 let client = course.client;
                 course.life = Some(self.all.lives.len());
-                self.all.lives.push(Life { transactional_id, client, invoked: at, begun: None });
+                let (invoked, begun, identity) = (at, None, None);
+                let life = Life { transactional_id, client, invoked, begun, identity };
+                self.all.lives.push(life);
             }
             "begun" => self.all.lives.get_mut(course.life?)?.begun = Some(at),
             "begin" => {
                 course.transaction = Some(self.all.transactions.len());
-                self.all.transactions.push(Transaction {
-                    life: course.life?,
-                    begun: at,
-                    sent: Vec::new(),
-                    asked: None,
-                    ended: None,
-                    outcome: Outcome::Aborted,
-                });
+                self.all.transactions.push(begun(course.life?, at));
             }
             "send" => {
                 let sent = event[2].as_array()?.iter().map(sent).collect::<Option<Vec<_>>>()?;
-                self.all.transactions.get_mut(course.transaction?)?.sent.extend(sent);
+                let transaction = self.all.transactions.get_mut(course.transaction?)?;
+                transaction.sent_at.extend(sent.iter().map(|_| at));
+                transaction.sent.extend(sent);
             }
             "stored" => {
                 for one in event[2].as_array()? {
                     let (place, value) = (place(one, 0)?, one[2].as_u64()?);
-                    self.all.stored.push(Stored { place, value, offset: one[3].as_i64()? });
+                    self.all.stored.push(Stored { place, value, offset: one[3].as_i64()?, at });
                 }
             }
             "ask" => {
@@ -148,6 +145,20 @@ pub(super) fn behind(all: &Transactions) -> usize {
 pub(super) fn committed(all: &Transactions, topic: Topic) -> usize {
     let places = all.last.iter().filter(|(place, _)| place.topic == topic);
     places.map(|(_, last)| last.committed.len()).sum()
+}
+
+/// A transaction that has just begun.
+const fn begun(life: usize, at: Instant) -> Transaction {
+    Transaction {
+        life,
+        begun: at,
+        sent: Vec::new(),
+        sent_at: Vec::new(),
+        asked: None,
+        ended: None,
+        outcome: Outcome::Aborted,
+        consumed: None,
+    }
 }
 
 /// A topic's name and an index, in two places of a line.

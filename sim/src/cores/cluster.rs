@@ -19,6 +19,7 @@ mod readers;
 mod refine;
 mod shadow;
 mod wires;
+mod words;
 mod writers;
 
 use std::collections::VecDeque;
@@ -144,16 +145,11 @@ impl Payload {
     fn told_by(&self, from: &str) -> String {
         match self {
             Self::Quorum(message) => {
-                format!("{from} says in term {}: {:?}", message.term, message.body)
+                format!("{from} says in term {}: {}", message.term, words::of_quorum(&message.body))
             }
-            Self::Replica(partition, Message::Replicate(message)) => format!(
-                "{from} says of {partition} in e{}: {} batches from {}, high watermark {}",
-                message.leader_epoch,
-                message.entries.len(),
-                message.base,
-                message.high_watermark
-            ),
-            Self::Replica(partition, message) => format!("{from} says of {partition}: {message:?}"),
+            Self::Replica(partition, message) => {
+                format!("{from} says of {partition} {}", words::of_replica(message))
+            }
             Self::Ask { input, .. } => format!("{from} asks: {input:?}"),
             Self::Told { outcome, .. } => format!("{from} answers: {outcome:?}"),
         }

@@ -45,6 +45,8 @@ pub struct Life {
     pub invoked: Instant,
     /// When its predecessors were shut out; `None` if it was never told so.
     pub begun: Option<Instant>,
+    /// Producer id and epoch, as it was told then.
+    pub identity: Option<String>,
 }
 
 /// How a transaction ended, as far as its producer knows.
@@ -56,6 +58,27 @@ pub enum Outcome {
     Aborted,
     /// It has asked to commit, and nobody knows.
     Unknown,
+}
+
+impl Incident {
+    /// The transactional id, or the client where it is of a member.
+    pub fn who(&self) -> &str {
+        match self.transactional_id.as_str() {
+            "" => client_name(self.client),
+            id => id,
+        }
+    }
+}
+
+impl Outcome {
+    /// In words.
+    pub const fn told(self) -> &'static str {
+        match self {
+            Self::Committed => "is committed",
+            Self::Aborted => "is not committed",
+            Self::Unknown => "may be committed: nobody knows",
+        }
+    }
 }
 
 /// A value that was handed over to be written.
@@ -74,10 +97,52 @@ pub struct Transaction {
     pub begun: Instant,
     /// In the order of sending.
     pub sent: Vec<Sent>,
+    /// When each of them was.
+    pub sent_at: Vec<Instant>,
     /// When the commit was asked for first; `None` if it never was.
     pub asked: Option<Instant>,
     pub ended: Option<Instant>,
     pub outcome: Outcome,
+    /// Of a copier: up to where its group has consumed, if this is committed.
+    pub consumed: Option<(Instant, Consumed)>,
+}
+
+/// A group's offset that is committed in a transaction, and by whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Consumed {
+    pub place: Place,
+    pub next: i64,
+    /// The member's id in the group.
+    pub member: String,
+    pub generation: i32,
+}
+
+/// How a forgery ends that is believed.
+pub const OBEYED: &str = "is obeyed";
+
+/// What happens beside transactions, and may have to do with how they end. No checker judges it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Incident {
+    pub client: u32,
+    /// Empty where it is of a member of the copying group.
+    pub transactional_id: String,
+    pub kind: IncidentKind,
+    pub begun: Instant,
+    /// `None` while it lasts, and for ever if no answer came.
+    pub ended: Option<Instant>,
+    pub what: String,
+    /// How it ended; empty until then.
+    pub end: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IncidentKind {
+    /// A request comes once more, or late, over another connection.
+    Late,
+    /// Somebody claims an epoch that was never given.
+    Forged,
+    /// A copier is told its part of the group, or stands still.
+    Member,
 }
 
 /// What a reader of committed records was given of one place: all that is visible from one offset
@@ -98,6 +163,8 @@ pub struct Stored {
     pub place: Place,
     pub value: Value,
     pub offset: i64,
+    /// When it was told so.
+    pub at: Instant,
 }
 
 /// A reader of committed records has asked where those of some time begin.
@@ -130,8 +197,15 @@ pub struct Stamped {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stamp {
-    Records { sequence: i32, count: i32 },
-    Marker { coordinator_epoch: i32 },
+    Records {
+        sequence: i32,
+        count: i32,
+    },
+    /// `committed`: whether it ends the transaction so; `None` if whoever read it does not know.
+    Marker {
+        coordinator_epoch: i32,
+        committed: Option<bool>,
+    },
 }
 
 /// A place at the end of the run, when nothing is open in it.
@@ -155,9 +229,25 @@ pub struct Transactions {
     pub views: Vec<View>,
     pub stored: Vec<Stored>,
     pub lookups: Vec<Lookup>,
+    /// In the order of their beginnings.
+    pub incidents: Vec<Incident>,
     pub believed: Vec<Believed>,
     /// Only places that were read to their end.
     pub last: std::collections::BTreeMap<Place, Last>,
+}
+
+impl fmt::Display for Sent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sends {:x} to {}", self.value, self.place)?;
+        self.copy_of.map_or(Ok(()), |original| write!(f, ", a copy of {original:x}"))
+    }
+}
+
+impl fmt::Display for Consumed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, next, member, generation } = self;
+        write!(f, "asks that {place} is consumed up to {next}, as {member}@{generation}")
+    }
 }
 
 impl History {
@@ -165,7 +255,13 @@ impl History {
         let place = self.transactions.lives.len();
         say(now, Mark::Invoke, client, place, || format!("{transactional_id} begins a life"));
         let transactional_id = transactional_id.to_owned();
-        self.transactions.lives.push(Life { transactional_id, client, invoked: now, begun: None });
+        self.transactions.lives.push(Life {
+            transactional_id,
+            client,
+            invoked: now,
+            begun: None,
+            identity: None,
+        });
         place
     }
 
@@ -173,6 +269,7 @@ impl History {
     pub fn producer_begins(&mut self, life: usize, now: Instant, identity: &str) {
         let it = &mut self.transactions.lives[life];
         it.begun = Some(now);
+        it.identity = Some(identity.to_owned());
         let id = &it.transactional_id;
         say(now, Mark::Complete, it.client, life, || format!("{id} goes by {identity}"));
     }
@@ -183,18 +280,44 @@ impl History {
             life,
             begun: now,
             sent: Vec::new(),
+            sent_at: Vec::new(),
             asked: None,
             ended: None,
             outcome: Outcome::Aborted,
+            consumed: None,
         });
         self.tell(place, now, Mark::Invoke, "begins");
         place
     }
 
     pub fn send_in_transaction(&mut self, transaction: usize, now: Instant, sent: Sent) {
-        self.transactions.transactions[transaction].sent.push(sent);
-        let what = format!("sends {:x} to {}", sent.value, sent.place);
-        self.tell(transaction, now, Mark::Invoke, &what);
+        let it = &mut self.transactions.transactions[transaction];
+        it.sent.push(sent);
+        it.sent_at.push(now);
+        self.tell(transaction, now, Mark::Invoke, &sent.to_string());
+    }
+
+    /// A copier asks for its group's offset in the transaction. No event: it would make each life
+    /// another one.
+    pub fn consume_in_transaction(&mut self, transaction: usize, now: Instant, consumed: Consumed) {
+        self.transactions.transactions[transaction].consumed = Some((now, consumed));
+    }
+
+    /// Something begins beside the transactions; its place among those.
+    pub fn begin_incident(&mut self, incident: Incident) -> usize {
+        let place = self.transactions.incidents.len();
+        let Incident { client, begun, ref what, .. } = incident;
+        // A late request has always been an event; the others would make each life another one.
+        if incident.kind == IncidentKind::Late {
+            say(begun, Mark::Invoke, client, 0, || what.clone());
+        }
+        self.transactions.incidents.push(incident);
+        place
+    }
+
+    pub fn end_incident(&mut self, place: usize, now: Instant, end: String) {
+        let it = &mut self.transactions.incidents[place];
+        (it.ended, it.end) = (Some(now), end);
     }
 
     /// Its producer was told where it stands.
@@ -205,7 +328,7 @@ impl History {
         (place, value): (Place, Value),
         offset: i64,
     ) {
-        self.transactions.stored.push(Stored { place, value, offset });
+        self.transactions.stored.push(Stored { place, value, offset, at: now });
         self.tell(transaction, now, Mark::Complete, &format!("has {value:x} at {place} {offset}"));
     }
 
@@ -231,7 +354,7 @@ impl History {
         assert!(it.ended.is_none(), "transaction {transaction} ends twice");
         it.ended = Some(now);
         it.outcome = outcome;
-        self.tell(transaction, now, Mark::Complete, &format!("is {outcome:?}"));
+        self.tell(transaction, now, Mark::Complete, outcome.told());
     }
 
     pub fn view(&mut self, view: View) {

@@ -93,6 +93,23 @@ fn members(assignment: &Assignment) -> impl Iterator<Item = NodeId> + '_ {
     assignment.in_sync.iter().chain(&assignment.eligible).copied()
 }
 
+/// An assignment for people.
+pub(crate) fn in_words(it: &Assignment) -> String {
+    let nodes = |nodes: &[NodeId]| {
+        let names: Vec<String> = nodes.iter().map(|node| format!("n{node}")).collect();
+        if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
+    };
+    format!(
+        "{} leads in epoch {} (partition epoch {}), in sync {}, eligible {}, copies on {}",
+        nodes(it.leader.as_slice()),
+        it.leader_epoch,
+        it.partition_epoch,
+        nodes(&it.in_sync),
+        nodes(&it.eligible),
+        nodes(&it.replicas)
+    )
+}
+
 impl Replicated {
     pub(super) fn opened(&mut self, node: NodeId, partition: PartitionId, found: &Recovered) {
         let held = self.copies.entry((partition, node)).or_default();
@@ -226,7 +243,8 @@ impl Replicated {
     ) {
         let Some(before) = self.assignments.insert(partition, assignment.clone()) else { return };
         if let Some(node) = lagging_target(&before, assignment) {
-            let sentence = format!("n{node} is not in sync, and the move is done: {before:?}");
+            let sentence =
+                format!("n{node} is not in sync, and the move is done: {}", in_words(&before));
             blamed.blame("move-done-early", partition.to_string(), sentence);
         }
         let had: Vec<NodeId> = members(&before).collect();
@@ -307,9 +325,12 @@ impl Replicated {
                 committed.batches.insert(*base, *batch);
             } else if is_judged && committed.batches.get(base) != Some(batch) {
                 let sentence = format!(
-                    "n{node} shows the batch at {base} of leader epoch {}; committed there is {:?}",
+                    "n{node} shows the batch at {base} of leader epoch {}; committed there is {}",
                     batch.1,
-                    committed.batches.get(base)
+                    committed.batches.get(base).map_or_else(
+                        || "nothing".to_owned(),
+                        |(end, epoch)| format!("what ends at {end}, of leader epoch {epoch}")
+                    )
                 );
                 blamed.blame("shown-uncommitted", partition.to_string(), sentence);
             }

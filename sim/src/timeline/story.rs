@@ -1,6 +1,7 @@
 //! A failure told in the order in which it came about: what struck, who was there and who led, and
 //! the operations that show it. The page has everything; this is what one would point at.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::{Draft, Picture, Wrong};
@@ -9,8 +10,8 @@ use crate::run::{Report, Verdict, World};
 
 /// Lines of one failure, at most: what is nearest to its end counts.
 const LINES_MAX: usize = 60;
-/// Failures of one run that are told, at most: later ones often follow from the first.
-const WRONGS_MAX: usize = 3;
+/// Failures of one run that are named, at most: later ones often follow from the first.
+const WRONGS_MAX: usize = 8;
 
 /// One thing that happened.
 #[derive(Debug)]
@@ -44,40 +45,72 @@ impl Picture {
                 writeln!(told, "Nothing is wrong with this run, so there is nothing to explain.");
             return told;
         }
+        told.push('\n');
         for wrong in self.wrong.iter().take(WRONGS_MAX) {
-            self.tell(wrong, &mut told);
+            let Wrong { property, place, sentence, .. } = wrong;
+            let of = if place.is_empty() { String::new() } else { format!(" of {place}") };
+            let _ = writeln!(told, "{property}{of}: {sentence}");
         }
         let more = self.wrong.len().saturating_sub(WRONGS_MAX);
         if more > 0 {
-            let _ = writeln!(told, "\n{more} more things are wrong; `replay` names them.");
+            let _ = writeln!(told, "{more} more things are wrong; `replay` names them.");
         }
+        self.tell(&mut told);
         told
     }
 
-    fn tell(&self, wrong: &Wrong, told: &mut String) {
-        let Wrong { property, place, sentence, at, event, until, .. } = wrong;
-        let of = if place.is_empty() { String::new() } else { format!(" of {place}") };
-        let _ = writeln!(told, "\n{property}{of}: {sentence}");
-        let mut lines = self.lines(wrong);
+    /// Those whose way is told: the first, and behind what a specification refused, what came of
+    /// it.
+    fn main(&self) -> &[Wrong] {
+        let refusals = self.wrong.iter().take_while(|wrong| wrong.is_refusal()).count();
+        &self.wrong[..self.wrong.len().min(refusals + 1)]
+    }
+
+    /// One timeline for all of them.
+    fn tell(&self, told: &mut String) {
+        let main = self.main();
+        told.push('\n');
+        let mut lines: Vec<Line> = main.iter().flat_map(|wrong| self.lines(wrong)).collect();
         // Causes were pushed before effects, and stay there.
         lines.sort_by_key(|line| line.at);
+        let mut known = BTreeSet::new();
+        lines.retain(|line| known.insert((line.at, line.who.clone(), line.text.clone())));
         let left_out = lines.len().saturating_sub(LINES_MAX);
+        lines.drain(..left_out);
+        lines.extend(main.iter().map(|wrong| self.seen(wrong)));
+        // What shows it was there before it was seen.
+        lines.sort_by_key(|line| line.at);
         if left_out > 0 {
             let _ = writeln!(told, "  {left_out} earlier lines are left out");
         }
-        for Line { at, sign, who, text } in lines.drain(left_out..) {
+        for Line { at, sign, who, text } in lines {
             let _ = writeln!(told, "{:>14}  {who:<3} {sign} {text}", seconds(at));
         }
-        let (at, seen) = match property.as_str() {
-            "liveness" => (*until, "still so at the end".to_owned()),
-            _ if at == until => (*at, format!("seen to be wrong (#{event})")),
-            _ => (*until, "seen to be wrong in the end".to_owned()),
-        };
-        let _ = writeln!(told, "{:>14}  {seen}", seconds(at));
-        let later = self.faults.iter().filter(|fault| fault.from > *until).count();
+        for Wrong { place, log, .. } in main.iter().filter(|wrong| !wrong.log.is_empty()) {
+            let _ = writeln!(told, "  in {place} at the end:");
+            log.iter().for_each(|batch| {
+                let _ = writeln!(told, "    {batch}");
+            });
+        }
+        let until = main.iter().map(|wrong| wrong.until).max().unwrap_or_default();
+        let later = self.faults.iter().filter(|fault| fault.from > until).count();
         if later > 0 {
             let _ = writeln!(told, "  {later} later faults have no part in it");
         }
+    }
+
+    /// The line that says when it could be seen.
+    fn seen(&self, wrong: &Wrong) -> Line {
+        let Wrong { property, at, event, lane, until, .. } = wrong;
+        let (at, text) = match property.as_str() {
+            "liveness" => (*until, "still so at the end".to_owned()),
+            _ if wrong.is_refusal() => {
+                (*at, format!("makes the step that {property} refuses (#{event})"))
+            }
+            _ if at == until => (*at, format!("{property} is seen to be wrong (#{event})")),
+            _ => (*until, format!("{property} is seen to be wrong in the end")),
+        };
+        Line { at, sign: '✘', who: self.name(*lane), text }
     }
 
     /// What happened until then, and has to do with it.
@@ -116,12 +149,12 @@ impl Picture {
         }
         for &witness in &wrong.witnesses {
             let operation = &self.operations[witness];
-            let (call, end) = operation.text.split_once(": ").unwrap_or((&operation.text, ""));
-            let text = format!("#{} {call}", operation.event);
-            say(operation.from, '→', self.name(operation.lane), text);
-            if let Some(to) = operation.to {
-                let text = format!("#{} {end}", operation.event);
-                say(to, '←', self.name(operation.lane), text);
+            for step in &operation.steps {
+                let text = match step.event {
+                    0 => step.text.clone(),
+                    event => format!("#{event} {}", step.text),
+                };
+                say(step.at, step.sign, self.name(operation.lane), text);
             }
         }
         lines

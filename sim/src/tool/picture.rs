@@ -7,6 +7,7 @@ use std::path::Path;
 use super::HARNESS_BROKE;
 use crate::plan::Plan;
 use crate::run::{self, Options, Report, World};
+use crate::spec::Wanted;
 use crate::timeline;
 use crate::trace::{Kept, Sink};
 
@@ -25,8 +26,9 @@ pub(super) fn write(plan: &Plan, world: World, mutant: Option<&str>, page: &Path
     }
 }
 
-/// Runs a plan while somebody looks.
+/// Runs a plan while somebody looks, and holds each step against the specification: what it refuses
+/// is nearest to the cause.
 pub(super) fn watch(plan: &Plan, world: World, mutant: Option<&str>) -> Report {
     let (mutant, sink) = (mutant.map(str::to_owned), Sink::Events(Kept::default()));
-    run::run(plan, world, Options { mutant, sink, ..Options::default() })
+    run::run(plan, world, Options { mutant, sink, spec: Wanted::REFINE, ..Options::default() })
 }

@@ -43,7 +43,7 @@ fn in_order(place: Place, batches: &[Stamped], violations: &mut Vec<Violation>) 
         }
         known.epoch = batch.epoch;
         match batch.kind {
-            Stamp::Marker { coordinator_epoch } => {
+            Stamp::Marker { coordinator_epoch, .. } => {
                 let before = known.coordinator_epoch;
                 if coordinator_epoch < before {
                     let sentence = format!(
@@ -76,7 +76,7 @@ mod tests {
     }
 
     const fn marker(coordinator_epoch: i32) -> Stamp {
-        Stamp::Marker { coordinator_epoch }
+        Stamp::Marker { coordinator_epoch, committed: Some(true) }
     }
 
     fn story(stamps: &[(i16, Stamp)]) -> Story {

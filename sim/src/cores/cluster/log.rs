@@ -3,7 +3,7 @@
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 
 use quorate_core::batch::{Batch, Levels};
 use quorate_core::id::{LeaderEpoch, Offset, PartitionId, WriteId};
@@ -22,6 +22,13 @@ pub(super) struct Known {
     pub(super) next: Offset,
     pub(super) epoch: LeaderEpoch,
     pub(super) checksum: u32,
+}
+
+impl fmt::Display for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { base, next, epoch, checksum } = self;
+        write!(f, "offsets {base} to {next} of leader epoch {epoch} (checksum {checksum:08x})")
+    }
 }
 
 impl Known {

@@ -13,7 +13,7 @@ use super::super::log::Known;
 use super::super::node::{Node, place_of};
 use super::Shadow;
 use crate::plan::Acks;
-use crate::shadow::replicated::lagging_target;
+use crate::shadow::replicated::{in_words, lagging_target};
 use crate::trace::{self, Aside};
 
 /// What was ever committed in a partition.
@@ -52,7 +52,6 @@ impl Shadow {
     ) {
         trace::aside(NAMES[n], || Aside::Copy {
             partition: self.name(id),
-            topic: self.truth.topic(id.topic).map(|_| id.topic.to_string()),
             leads: view.is_leader,
             leader_epoch: view.leader_epoch.0,
             log_start: view.log_start.0,
@@ -121,8 +120,9 @@ impl Shadow {
         let below = all.take_while(|known| known.next <= high);
         let wrong = below.into_iter().find(|known| !log.holds(known)).copied();
         if let Some(known) = wrong {
-            let there = log.batches(known.base).next().map(|stored| stored.known);
-            let sentence = format!("{} shows {there:?}, committed is {known:?}", NAMES[n]);
+            let there = log.batches(known.base).next().map(|stored| stored.known.to_string());
+            let there = there.unwrap_or_else(|| "nothing".to_owned());
+            let sentence = format!("{} shows {there}; committed are {known}", NAMES[n]);
             self.blame("copies-differ", &self.name(id), sentence);
         }
     }
@@ -149,9 +149,13 @@ impl Shadow {
         };
         let Some(known) = missing.copied() else { return };
         let assignment = self.truth.partition(id);
-        let has = node.disk.log(id).map(|log| log.state().log_start..log.state().end);
+        let has = node.disk.log(id).map_or_else(
+            || "no log".to_owned(),
+            |log| format!("offsets {} to {}", log.state().log_start, log.state().end),
+        );
+        let assignment = assignment.map_or_else(|| "nobody leads".to_owned(), in_words);
         let sentence = format!(
-            "{} may be elected, has {has:?} and lacks {what}, such as {known:?}: {assignment:?}",
+            "{} may be elected, has {has}, and lacks {what}, such as {known}; {assignment}",
             node.name
         );
         self.blame("shadow-watermark", &self.name(id), sentence);
@@ -160,6 +164,9 @@ impl Shadow {
     /// The metadata has changed: who is in sync may be, and has what is committed.
     pub(super) fn on_truth(&mut self, nodes: &[Node], before: &Image) {
         let truth = Rc::clone(&self.truth);
+        if truth.topics_count() != before.topics_count() {
+            truth.topics().for_each(|topic| trace::name_topic(&topic.id, &topic.name));
+        }
         for (id, assignment) in truth.partitions() {
             let known = before.partition(id);
             let is_member = |node: &&NodeId| {
@@ -171,7 +178,7 @@ impl Shadow {
                 self.blame("fenced-in-sync", &self.name(id), sentence);
             }
             if assignment.leader.is_some_and(|leader| !assignment.in_sync.contains(&leader)) {
-                let sentence = format!("the leader is not in sync: {assignment:?}");
+                let sentence = format!("the leader is not in sync: {}", in_words(assignment));
                 self.blame("leader-in-sync", &self.name(id), sentence);
             }
             if known == Some(assignment) {
@@ -179,11 +186,16 @@ impl Shadow {
             }
             let epochs = |of: &Assignment| (of.leader_epoch, of.partition_epoch);
             if known.is_some_and(|known| epochs(known) >= epochs(assignment)) {
-                let sentence = format!("{assignment:?} follows {known:?}");
+                let sentence = format!(
+                    "{} follows {}",
+                    in_words(assignment),
+                    known.map_or_else(String::new, in_words)
+                );
                 self.blame("epochs-rise", &self.name(id), sentence);
             }
             if let Some(node) = known.and_then(|known| lagging_target(known, assignment)) {
-                let sentence = format!("n{node} is not in sync, and the move is done: {known:?}");
+                let known = known.map_or_else(String::new, in_words);
+                let sentence = format!("n{node} is not in sync, and the move is done: {known}");
                 self.blame("move-done-early", &self.name(id), sentence);
             }
             for member in members(assignment) {

@@ -3,6 +3,7 @@
 //! stands.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_core::partition::interface::Isolation;
@@ -16,7 +17,7 @@ use super::super::super::values;
 use super::super::library::library;
 use super::{Actor, BYTES, GROUP, Next, group_place};
 use crate::chance::Between;
-use crate::history::transactions::{Place, Sent, Topic};
+use crate::history::transactions::{Consumed, Incident, IncidentKind, Place, Sent, Topic};
 
 const POLL: Duration = Duration::from_millis(80);
 const SESSION: Duration = Duration::from_secs(2);
@@ -75,7 +76,18 @@ pub(super) async fn live(actor: &mut Actor, writer: u32) {
                     return;
                 }
             }
-            Ok(Polled::Nothing | Polled::Assigned(_) | Polled::Revoked { .. }) => {}
+            Ok(Polled::Assigned(partitions)) => {
+                let generation = consumer.generation().unwrap_or(NOWHERE);
+                let member = consumer.member_id();
+                let has = list(&partitions);
+                tell(actor, format!("{GROUP}: {member}@{generation} has {has}"));
+            }
+            Ok(Polled::Revoked { partitions, lost }) => {
+                let gone = list(&partitions);
+                let how = if lost { "has lost" } else { "gives up" };
+                tell(actor, format!("{GROUP}: {} {how} {gone}", consumer.member_id()));
+            }
+            Ok(Polled::Nothing) => {}
             Err(error) => {
                 actor.note(format!("cannot poll: {error}"));
                 return;
@@ -96,7 +108,14 @@ async fn doze(
     read: &PartitionBatches,
 ) {
     reached!("a-copier-stands-still");
-    if actor.chance.one_in(2) {
+    let leaves = actor.chance.one_in(2);
+    let (from, next, how) = (read.from.0, read.next(), if leaves { "leaves" } else { "is silent" });
+    let what = format!(
+        "{GROUP}: {}@{} {how}, and keeps {}-{} from {from} to {}",
+        place.member, place.generation, read.topic, read.partition, next.0
+    );
+    let stands_still = begin(actor, what);
+    if leaves {
         let _ = consumer.close().await;
     } else {
         drop(consumer);
@@ -104,7 +123,34 @@ async fn doze(
     let still = Between { low: Duration::ZERO, high: SESSION * 2 };
     let still = actor.chance.duration(still);
     actor.pause(still).await;
+    let now = actor.scene.now().monotonic;
+    actor.scene.history().end_incident(
+        stands_still,
+        now,
+        "goes on with what it has kept".to_owned(),
+    );
     let _ = copy(actor, place, producer, who, read).await;
+}
+
+fn list(partitions: &[(Arc<str>, i32)]) -> String {
+    let names = partitions.iter().map(|(topic, index)| format!("{topic}-{index}"));
+    let names: Vec<String> = names.collect();
+    if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
+}
+
+/// A copier's place in its group changes; for whoever looks at the run.
+fn begin(actor: &Actor, what: String) -> usize {
+    let begun = actor.scene.now().monotonic;
+    let (client, kind) = (actor.client, IncidentKind::Member);
+    let (transactional_id, ended, end) = (String::new(), None, String::new());
+    let incident = Incident { client, transactional_id, kind, begun, ended, what, end };
+    actor.scene.history().begin_incident(incident)
+}
+
+fn tell(actor: &Actor, what: String) {
+    let place = begin(actor, what);
+    let now = actor.scene.now().monotonic;
+    actor.scene.history().transactions.incidents[place].ended = Some(now);
 }
 
 /// Copies what was read in one transaction. `None`: it was not committed, or nobody knows.
@@ -134,6 +180,14 @@ async fn copy(
     if good {
         let name = PartitionName { topic: read.topic.to_string(), partition: read.partition };
         let offsets = BTreeMap::from([(name, read.next())]);
+        let consumed = Consumed {
+            place: Place { topic: Topic::Input, index: read.partition as u32 },
+            next: read.next().0,
+            member: place.member.clone(),
+            generation: place.generation,
+        };
+        let now = actor.scene.now().monotonic;
+        actor.scene.history().consume_in_transaction(transaction, now, consumed);
         if let Err(error) = producer.send_offsets(&place, &offsets).await {
             actor.note(format!("cannot commit offsets: {error}"));
             good = false;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use quorate_core::batch::Batch;
-use quorate_core::batch::control::Marker;
+use quorate_core::batch::control::{Ending, Marker};
 use quorate_core::id::Offset;
 use quorate_core::partition::interface::Isolation;
 use quorate_net::client::{Client, Error, FetchOptions, PartitionName, Position};
@@ -112,7 +112,9 @@ async fn read(
 fn stamp(batch: &Batch) -> Option<Stamped> {
     let header = batch.header();
     let kind = if header.is_control() {
-        Stamp::Marker { coordinator_epoch: Marker::of(batch)?.coordinator_epoch.0 }
+        let marker = Marker::of(batch)?;
+        let committed = Some(marker.ending == Ending::Committed);
+        Stamp::Marker { coordinator_epoch: marker.coordinator_epoch.0, committed }
     } else {
         Stamp::Records { sequence: header.base_sequence(), count: header.record_count() }
     };

@@ -267,7 +267,8 @@ impl Speaker<'_> {
         for (place, leader) in ready {
             let batch = self.draw_batch(transaction, place, 1);
             let request = self.produce_request(place, &batch);
-            self.echo(&leader, self.produce_version(), request, Duration::ZERO);
+            let (version, what) = (self.produce_version(), batch.told(place));
+            self.echo(&leader, version, request, Duration::ZERO, &what);
         }
         // About as long as they take to their leaders, and these to ask the coordinator.
         let way = self.actor.scene.plan.link.latency.high * 5;

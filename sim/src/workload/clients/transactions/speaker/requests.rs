@@ -1,6 +1,7 @@
 //! The requests of a speaker: over which connection they go, how often and how late they come, and
 //! which of their answers are lost.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +16,8 @@ use tracing::Instrument as _;
 use super::super::super::super::client::{Link, within};
 use super::super::super::super::values;
 use super::{Speaker, Told};
-use crate::history::transactions::{Place, Topic};
-use crate::history::{Producer, Value, client_name};
-use crate::trace::{self, Mark};
+use crate::history::transactions::{Incident, IncidentKind, OBEYED, Place, Topic};
+use crate::history::{Producer, Value};
 
 /// `transaction.version` 2 in each request, and the last versions before it.
 const END: (i16, i16) = (5, 4);
@@ -49,6 +49,25 @@ pub(super) struct Batch {
     pub(super) at: Timestamp,
 }
 
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.producer, self.epoch)
+    }
+}
+
+impl Batch {
+    /// What asks to have it stored there, in words.
+    pub(super) fn told(&self, place: Place) -> String {
+        let Self { who, sequence, values, .. } = self;
+        let first = values.first().copied().unwrap_or_default();
+        format!("Produce of {}×{first:x} to {place} by {who}, sequence {sequence}", values.len())
+    }
+}
+
+const fn ending(commits: bool) -> &'static str {
+    if commits { "commit" } else { "abort" }
+}
+
 /// A code of Kafka's in a sentence; none for success.
 fn refusal(code: i16) -> Option<Code> {
     (code != 0).then(|| Code::from_code(code).unwrap_or(Code::UnknownServerError))
@@ -71,14 +90,22 @@ impl Speaker<'_> {
         version: i16,
         request: R,
         after: Duration,
+        what: &str,
     ) where
         R::Response: Send,
     {
         let scene = &self.actor.scene;
+        let history = Arc::clone(&scene.history);
+        let mut incident = self.incident(IncidentKind::Late, String::new());
+        let sent = scene.now().monotonic.as_duration();
+        incident.what = format!(
+            "{}: {what}, sent at {:.6} s, comes over another connection",
+            self.id,
+            sent.as_secs_f64()
+        );
         let (network, clock) = (Arc::clone(&scene.network), Arc::clone(&scene.clock));
         let (stage, timeout, address) =
             (Arc::clone(&scene.stage), scene.timeout(), address.to_owned());
-        let client = self.actor.client;
         let delivery = async move {
             clock.sleep(after).await;
             if stage.is_healed() {
@@ -87,15 +114,30 @@ impl Speaker<'_> {
             let connected = within(&*clock, timeout, Link::connect(&network, &address)).await;
             if let Ok(mut link) = connected {
                 reached!("a-request-comes-over-another-connection");
-                let now = clock.now().monotonic.as_duration();
-                trace::event(now, Mark::Invoke, client_name(client), [0; 3], || {
-                    format!("{:?} comes over another connection", R::KEY)
-                });
+                incident.begun = clock.now().monotonic;
+                let place = history.lock().expect("one thread").begin_incident(incident);
                 // Whoever sent it has another answer, or none.
-                let _ = within(&*clock, timeout, link.call(version, &request)).await;
+                let answer = within(&*clock, timeout, link.call(version, &request)).await;
+                let end = if answer.is_ok() { "is answered" } else { "has no answer" };
+                let (mut history, now) =
+                    (history.lock().expect("one thread"), clock.now().monotonic);
+                history.end_incident(place, now, end.to_owned());
             }
         };
         tokio::spawn(delivery.in_current_span());
+    }
+
+    /// Something of this transactional id that begins now.
+    fn incident(&self, kind: IncidentKind, what: String) -> Incident {
+        Incident {
+            client: self.actor.client,
+            transactional_id: self.id.clone(),
+            kind,
+            begun: self.actor.scene.now().monotonic,
+            ended: None,
+            what,
+            end: String::new(),
+        }
     }
 
     /// Draws whether a request is delivered again.
@@ -140,12 +182,13 @@ impl Speaker<'_> {
         address: &str,
         version: i16,
         request: R,
+        what: &str,
     ) -> Option<R::Response>
     where
         R::Response: Send,
     {
         if let Some(after) = self.draw_echo() {
-            self.echo(address, version, request.clone(), after);
+            self.echo(address, version, request.clone(), after, what);
         }
         self.ask(address, version, &request).await
     }
@@ -199,7 +242,8 @@ impl Speaker<'_> {
     pub(super) async fn ask_who(&mut self) -> Option<Result<Who, Code>> {
         let request = self.init_request(self.who);
         let address = self.find_coordinator().await?;
-        let response = self.ask_twice(&address, INIT, request).await?;
+        let what = format!("InitProducerId of {}", self.who);
+        let response = self.ask_twice(&address, INIT, request, &what).await?;
         Some(match refusal(response.error_code) {
             Some(code) => Err(code),
             None => Ok(Who { producer: response.producer_id, epoch: response.producer_epoch }),
@@ -228,7 +272,8 @@ impl Speaker<'_> {
             ..Default::default()
         };
         let Some(address) = self.find_coordinator().await else { return Told::Unknown };
-        let Some(response) = self.ask_twice(&address, ADD, request).await else {
+        let what = format!("AddPartitionsToTxn with {place} by {who}");
+        let Some(response) = self.ask_twice(&address, ADD, request, &what).await else {
             return Told::Unknown;
         };
         let rows = &response.results_by_topic_v3_and_below;
@@ -271,7 +316,8 @@ impl Speaker<'_> {
     ) -> Option<Result<i64, Code>> {
         let leader = self.leader(place).await?;
         let request = self.produce_request(place, batch);
-        let response = self.ask_twice(&leader, self.produce_version(), request).await?;
+        let (version, what) = (self.produce_version(), batch.told(place));
+        let response = self.ask_twice(&leader, version, request, &what).await?;
         let row = response.responses.first()?.partition_responses.first()?;
         Some(match refusal(row.error_code) {
             Some(code) => Err(code),
@@ -298,7 +344,8 @@ impl Speaker<'_> {
         let after = may_echo.then(|| self.draw_echo()).flatten();
         if let Some(after) = after {
             reached!("an-end-comes-again");
-            self.echo(&address, version, request.clone(), after);
+            let what = format!("EndTxn ({}) by {before}", ending(commits));
+            self.echo(&address, version, request.clone(), after, &what);
         }
         let Some(response) = self.ask(&address, version, &request).await else {
             return (Told::Unknown, after.is_some());
@@ -348,7 +395,13 @@ impl Speaker<'_> {
             coordinator_epoch,
             transaction_version: 2,
         };
-        self.echo(&leader, MARK, m::WriteTxnMarkersRequest { markers: vec![marker] }, after);
+        let what = format!(
+            "WriteTxnMarkers ({}) to {place} for {}@{}",
+            ending(committed),
+            before.producer,
+            self.who.epoch
+        );
+        self.echo(&leader, MARK, m::WriteTxnMarkersRequest { markers: vec![marker] }, after, &what);
     }
 
     /// Somebody claims an epoch that nobody was ever given: to end, to add, to write, or to be
@@ -365,25 +418,64 @@ impl Speaker<'_> {
                 let committed = self.actor.chance.one_in(2);
                 let request = self.end_request(who, committed);
                 let Some(address) = self.find_coordinator().await else { return };
-                let response = self.ask(&address, version, &request).await;
-                ("an end", response.map(|response| response.error_code))
+                let asked = format!("EndTxn ({}) by {who}", ending(committed));
+                (
+                    "an end",
+                    self.claim(&address, version, &request, &asked, |it| it.error_code).await,
+                )
             }
             2 => {
                 let request = self.init_request(who);
                 let Some(address) = self.find_coordinator().await else { return };
-                let response = self.ask(&address, INIT, &request).await;
-                ("another epoch", response.map(|response| response.error_code))
+                let asked = format!("InitProducerId of {who}");
+                let code = self.claim(&address, INIT, &request, &asked, |it| it.error_code).await;
+                ("another epoch", code)
             }
             _ => {
                 let values = self.draw_values(1);
                 let at = self.actor.scene.now().wall;
                 let batch = Batch { who, sequence: 0, values, at };
+                let claimed = self.begin_claim(&batch.told(place));
                 let answer = self.produce(place, &batch).await;
-                ("a batch", answer.map(|answer| answer.err().map_or(0, Code::code)))
+                let code = answer.map(|answer| answer.err().map_or(0, Code::code));
+                self.end_claim(claimed, code);
+                ("a batch", code)
             }
         };
         if code == Some(0) {
             self.actor.scene.history().believe(self.actor.client, &self.id, what);
         }
+    }
+
+    /// Asks for what nobody may be given; the code of the answer.
+    async fn claim<R: Call>(
+        &mut self,
+        address: &str,
+        version: i16,
+        request: &R,
+        what: &str,
+        code: impl Fn(&R::Response) -> i16,
+    ) -> Option<i16> {
+        let claimed = self.begin_claim(what);
+        let response = self.ask(address, version, request).await;
+        let code = response.as_ref().map(code);
+        self.end_claim(claimed, code);
+        code
+    }
+
+    fn begin_claim(&self, what: &str) -> usize {
+        let what = format!("{}: {what}, an epoch that was never given", self.id);
+        let incident = self.incident(IncidentKind::Forged, what);
+        self.actor.scene.history().begin_incident(incident)
+    }
+
+    fn end_claim(&self, claimed: usize, code: Option<i16>) {
+        let end = match code.map(refusal) {
+            None => "has no answer".to_owned(),
+            Some(None) => OBEYED.to_owned(),
+            Some(Some(code)) => format!("is refused: {code}"),
+        };
+        let now = self.actor.scene.now().monotonic;
+        self.actor.scene.history().end_incident(claimed, now, end);
     }
 }
