@@ -141,8 +141,8 @@ impl Shadow {
     /// The node's disk is an empty one from here on.
     pub fn wiped(&self, node: NodeId) {
         let State { decided, replicated, .. } = &mut *self.state();
-        decided.wiped(node);
-        replicated.wiped(node);
+        let lost = decided.wiped(node);
+        replicated.wiped(node, lost);
     }
 
     /// Durable bytes of the node were changed: what it has is not known any more.

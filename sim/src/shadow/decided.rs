@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use quorate_core::batch::checksum::checksum;
 use quorate_core::batch::{Batch, Records};
-use quorate_core::id::{NodeId, WriteId};
+use quorate_core::id::{DirectoryId, NodeId, WriteId};
 use quorate_core::metadata::payload;
 use quorate_core::partition::interface::LogOp;
 use quorate_core::quorum::Quorum;
@@ -83,8 +83,12 @@ impl Decided {
         watched.in_flight.clear();
     }
 
-    pub(super) fn wiped(&mut self, node: NodeId) {
-        self.gone.extend(self.seats.remove(&node));
+    /// Which disk that was. One of which no step was seen has told nobody of itself.
+    pub(super) fn wiped(&mut self, node: NodeId) -> Option<DirectoryId> {
+        let watched = self.seats.remove(&node)?;
+        let lost = watched.me.map(|me| DirectoryId(me.directory.0));
+        self.gone.push(watched);
+        lost
     }
 
     /// Everybody who is, or was, this member.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use quorate_core::id::{LeaderEpoch, NodeEpoch, NodeId, Offset, PartitionId, WriteId};
+use quorate_core::id::{DirectoryId, LeaderEpoch, NodeId, Offset, PartitionId, WriteId};
 use quorate_core::metadata::Image;
 use quorate_core::partition::interface::{Assignment, LogOp};
 use quorate_core::partition::{Recovered, Replica};
@@ -24,9 +24,10 @@ pub(super) struct Replicated {
     /// The controller's last word on each partition, and up to which entry that is.
     assignments: BTreeMap<PartitionId, Assignment>,
     applied: Index,
-    /// The life in which a node lost its disk: forgiven until the controller knows of the next.
-    wiped: BTreeMap<NodeId, Option<NodeEpoch>>,
-    lives: BTreeMap<NodeId, NodeEpoch>,
+    /// The disks that a node has lost: forgiven until the controller knows of another. Lives are
+    /// not counted: one that began on a lost disk may be committed after the loss, when the leader
+    /// that wrote of it, and was gone, leads again (seed 343 of three nodes).
+    wiped: BTreeMap<NodeId, BTreeSet<DirectoryId>>,
     /// A human has taken the loss of committed records upon himself.
     unclean: BTreeSet<PartitionId>,
     doubted: BTreeSet<NodeId>,
@@ -189,9 +190,9 @@ impl Replicated {
         self.copies.remove(&(partition, node));
     }
 
-    pub(super) fn wiped(&mut self, node: NodeId) {
+    pub(super) fn wiped(&mut self, node: NodeId, lost: Option<DirectoryId>) {
         self.copies.retain(|(_, holder), _| *holder != node);
-        self.wiped.insert(node, self.lives.get(&node).copied());
+        self.wiped.entry(node).or_default().extend(lost);
     }
 
     pub(super) fn doubt(&mut self, node: NodeId) {
@@ -213,7 +214,6 @@ impl Replicated {
             return;
         }
         self.applied = applied;
-        self.lives = image.nodes().map(|node| (node.id, node.epoch)).collect();
         let mut back = Vec::new();
         for (partition, assignment) in image.partitions() {
             let before = self.assignments.get(&partition);
@@ -221,9 +221,8 @@ impl Replicated {
                 self.reassigned(partition, assignment, image, blamed);
             }
         }
-        let lives = &self.lives;
-        self.wiped.retain(|node, life| {
-            let is_back = lives.get(node).copied() > *life;
+        self.wiped.retain(|node, lost| {
+            let is_back = image.node(*node).is_some_and(|known| !lost.contains(&known.directory));
             back.extend(is_back.then_some(*node));
             !is_back
         });
