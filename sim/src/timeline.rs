@@ -96,8 +96,8 @@ struct Operation {
     to: Option<u64>,
     lane: i32,
     /// `a` append, `r` read, `d` delete, `l` latest; `g` of a group; `x` a transaction, `i` a life
-    /// of a transactional id, `e` a request that comes late, `f` a forgery, `m` what a copier's member
-    /// is told, `v` a view of what is committed.
+    /// of a transactional id, `e` a request that comes late, `f` a forgery, `m` what a copier's
+    /// member is told, `v` a view of what is committed.
     call: char,
     partition: i32,
     /// More partitions that it has to do with.

@@ -1,7 +1,7 @@
 //! What clients did, as the page shows it: the operations on partitions, those of members of
 //! groups, transactions with their lives, what happened beside them, what readers of committed
-//! records were given, and what clients did that only commit offsets. All stand in one list, so that
-//! one number names each.
+//! records were given, and what clients did that only commit offsets. All stand in one list, so
+//! that one number names each.
 
 use std::collections::BTreeMap;
 
