@@ -318,9 +318,12 @@ impl Actors {
             let _ = proof.await;
         }
         let last = self.plan.last_client();
-        groups::settle(&self.scene(last), &self.roster, last).await;
-        transactions::settle(&self.scene(last), &self.commits, last).await;
-        committers::settle(&self.scene(last), &self.proofs, last).await;
+        let others = async {
+            groups::settle(&self.scene(last), &self.roster, last).await;
+            transactions::settle(&self.scene(last), &self.commits, last).await;
+            committers::settle(&self.scene(last), &self.proofs, last).await;
+        };
+        health::with_room(&self.scene(last), others).await;
         clients
     }
 

@@ -84,7 +84,7 @@ struct State {
     lives: u64,
     /// Until it is started again after it went down by itself.
     restart: Option<Duration>,
-    /// Why it last went down by itself.
+    /// Why it last went down by itself, unless it has been ready since.
     reason: Option<String>,
     /// A fault that excuses a halt has struck.
     may_halt: bool,
@@ -424,6 +424,8 @@ impl Life {
                         format!("does not start: {error}")
                     }
                     Ok(running) => {
+                        // What it has come back from explains no wait (seed 1483 of three nodes).
+                        self.shared.state.lock().expect("one thread").reason = None;
                         self.note("is ready");
                         for rot in &running.report().rot {
                             self.blame_for_rot(&rot.to_string());

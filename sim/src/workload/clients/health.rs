@@ -1,6 +1,7 @@
 //! What a cluster says of itself: who leads a partition, and whether every copy is in sync.
 
 use std::io;
+use std::pin::pin;
 use std::time::Duration;
 
 use quorate_net::kafka::messages::{
@@ -10,6 +11,7 @@ use quorate_net::kafka::messages::{
 use super::super::client::{Link, within};
 use super::{PATIENCE, Scene, topic_name};
 use crate::history::Partition;
+use crate::plan::Acks;
 
 /// How often the cluster is asked.
 const LOOK: Duration = Duration::from_millis(100);
@@ -48,6 +50,20 @@ pub async fn becomes_whole(scene: &Scene, client: u32) {
     }
     scene.stage.make_room(false);
     scene.stage.done(client);
+}
+
+/// Waits for what others are to show after the healing. If that takes long, writers that full disks
+/// do not slow down, as they do not wait for all copies, make room until then.
+pub async fn with_room(scene: &Scene, others: impl Future<Output = ()>) {
+    let mut others = pin!(others);
+    tokio::select! {
+        biased;
+        () = &mut others => return,
+        () = scene.clock.sleep(PATIENCE) => {}
+    }
+    scene.stage.make_room(scene.plan.workload.acks != Acks::All);
+    others.await;
+    scene.stage.make_room(false);
 }
 
 /// The first thing that is not as it should be, and why.
