@@ -10,7 +10,7 @@ use crate::history::groups::{GroupCall, GroupEnd, GroupOperation};
 use crate::history::transactions::{
     IncidentKind, Last, Life, Place, Stamp, Stamped, Topic, Transaction,
 };
-use crate::history::{History, Value};
+use crate::history::{History, Partition, Value};
 
 /// Operations of members of a group that are shown, at most: the last ones.
 const GROUP_MAX: usize = 16;
@@ -80,22 +80,24 @@ fn group_of(place: &str) -> Option<u32> {
     place.split(' ').next()?.strip_prefix('g')?.parse().ok()
 }
 
+/// Whether an operation may have to do with a partition: it names it, or names none.
+fn is_about(it: &GroupOperation, partition: &str) -> bool {
+    let is_it = |at: &Partition| at.to_string() == partition;
+    match (&it.call, &it.end) {
+        (GroupCall::Commit { offsets }, _) => offsets.iter().any(|(at, _)| is_it(at)),
+        (GroupCall::Fetch { partitions }, _) | (_, GroupEnd::Assigned { partitions, .. }) => {
+            partitions.iter().any(is_it)
+        }
+        _ => true,
+    }
+}
+
 fn of_group(violation: &Violation, group: u32, history: &History, kinds: Kinds) -> Shows {
     let Violation { place, sentence, .. } = violation;
     let partition = place.split_once(' ').map(|(_, partition)| partition);
     let words = Words::of(sentence);
     let moments = words.behind("at");
     let generations = words.behind("generation");
-    let is_here = |it: &GroupOperation| match (&it.call, &it.end, partition) {
-        (_, _, None) => true,
-        (GroupCall::Commit { offsets }, ..) => {
-            offsets.iter().any(|(at, _)| Some(at.to_string().as_str()) == partition)
-        }
-        (GroupCall::Fetch { partitions }, ..) | (_, GroupEnd::Assigned { partitions, .. }, _) => {
-            partitions.iter().any(|at| Some(at.to_string().as_str()) == partition)
-        }
-        _ => true,
-    };
     // Members by their ids, as the sentence has them.
     let named = |it: &GroupOperation| {
         let given = match &it.end {
@@ -112,7 +114,7 @@ fn of_group(violation: &Violation, group: u32, history: &History, kinds: Kinds) 
     };
     let mut shows = Shows::default();
     for (n, it) in history.groups.operations.iter().enumerate() {
-        if it.who.group != group || !is_here(it) {
+        if it.who.group != group || partition.is_some_and(|at| !is_about(it, at)) {
             continue;
         }
         let ended = it.completed.map(|at| at.as_duration().as_millis() as i64);
@@ -132,11 +134,15 @@ fn of_group(violation: &Violation, group: u32, history: &History, kinds: Kinds) 
             );
         if is_then || says || is_owner {
             shows.it.push(kinds.groups + n);
-        } else if named(it) && !matches!(it.call, GroupCall::Heartbeat)
-            || matches!(it.call, GroupCall::Commit { .. }) && partition.is_some()
-            || matches!(it.end, GroupEnd::Refused(_)) && named(it)
-        {
-            shows.beside.push(kinds.groups + n);
+        } else {
+            let is_news = !matches!(
+                (&it.call, &it.end),
+                (GroupCall::Heartbeat, GroupEnd::Done | GroupEnd::Unknown)
+            );
+            let is_commit = matches!(it.call, GroupCall::Commit { .. }) && partition.is_some();
+            if is_commit || (is_news && named(it)) {
+                shows.beside.push(kinds.groups + n);
+            }
         }
     }
     let first = shows.it.len().saturating_sub(GROUP_MAX);
@@ -306,12 +312,8 @@ fn log(last: &Last, offsets: &[i64]) -> Vec<String> {
     let producers: Vec<i64> = last.batches.iter().filter(covers).map(|it| it.producer).collect();
     let theirs: Vec<&Stamped> =
         last.batches.iter().filter(|batch| producers.contains(&batch.producer)).collect();
-    let (Some(first), Some(end)) = (
-        theirs.iter().position(|batch| covers(batch)),
-        theirs.iter().rposition(|batch| covers(batch)),
-    ) else {
-        return Vec::new();
-    };
+    let asked: Vec<usize> = (0..theirs.len()).filter(|n| covers(&theirs[*n])).collect();
+    let (Some(first), Some(end)) = (asked.first(), asked.last()) else { return Vec::new() };
     let end = (end + AROUND + 1).min(theirs.len());
     let around = &theirs[first.saturating_sub(AROUND)..end];
     around.iter().take(BATCHES_MAX).map(|batch| told(batch)).collect()

@@ -1,5 +1,7 @@
 //! What the page knows of a run is what happened in it.
 
+use std::collections::BTreeSet;
+
 use quorate_core::time::Instant;
 
 use super::wrong::witnesses;
@@ -64,7 +66,7 @@ fn a_story_has_what_led_to_the_failure_and_nothing_later() {
     let mut told = |property| {
         let violation =
             Violation { property, place: partition.clone(), sentence: sentence.clone() };
-        report.verdict = crate::run::Verdict::Safety;
+        report.verdict = Verdict::Safety;
         report.violations = vec![violation];
         story(&plan, World::Cores, None, &report)
     };
@@ -143,7 +145,8 @@ fn what_a_specification_refuses_comes_first() {
     assert!(story.contains("✘ high-watermark is seen to be wrong (#"), "{story}");
     // One timeline, of these two.
     let lines: Vec<&str> = story.lines().filter(|line| line.contains("s  ")).collect();
-    assert!(lines.iter().all(|line| lines.iter().filter(|it| it == &line).count() == 1), "{story}");
+    let once: BTreeSet<&&str> = lines.iter().collect();
+    assert_eq!((once.len(), lines.is_empty()), (lines.len(), false), "{story}");
     assert!(!story.contains("lost-write is seen"), "{story}");
     let picture = Draft::new(&plan, &report).picture(&plan, World::Cores, None, &report);
     let refused = &picture.wrong[0];

@@ -7,12 +7,8 @@ use quorate_core::quorum::message::Body;
 pub(super) fn of_replica(message: &Message) -> String {
     let said = match message {
         Message::Follow(it) => {
-            let last =
-                it.last_epoch.map_or("no record".to_owned(), |epoch| format!("e{epoch} last"));
-            format!(
-                "it ends at {}, with {last}: where do we part? (attempt {})",
-                it.end, it.attempt
-            )
+            let last = it.last_epoch.map(|epoch| format!(" with e{epoch}")).unwrap_or_default();
+            format!("it ends at {}{last}: where do we part? (attempt {})", it.end, it.attempt)
         }
         Message::Lead(it) => {
             let epochs: Vec<String> =
@@ -26,7 +22,7 @@ pub(super) fn of_replica(message: &Message) -> String {
             format!("{count} batch{s} from {base}, high watermark {high}")
         }
         Message::Replicated(it) => {
-            let again = it.resume.map_or(String::new(), |from| format!(", go on from {from}"));
+            let again = it.resume.map(|from| format!(", go on from {from}")).unwrap_or_default();
             format!("it has all below {}, high watermark {}{again}", it.end, it.high_watermark)
         }
         Message::Confirm(it) => format!("do I lead? (round {})", it.round),
