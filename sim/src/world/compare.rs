@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use quorate_core::batch::checksum::checksum;
 use quorate_core::id::{LeaderEpoch, Offset, PartitionId};
 use quorate_core::reached;
@@ -233,41 +233,72 @@ fn end_of(batches: &Batches) -> Offset {
     batches.last_key_value().map_or(Offset::ZERO, |(_, (end, ..))| *end)
 }
 
-/// The frames in an orphan file. What had rotted in its log is set aside as it was, for a human to
-/// look at, and what stood behind it follows. Where only the batch is damaged, the frame's header
-/// still says where it stood, and where the next frame begins. This excuses nothing on a disk that
-/// did not rot, and no frame that is cut short.
-fn set_aside(mut bytes: Bytes, has_rotted: bool) -> Vec<FrameHeader> {
-    let mut found = Vec::new();
-    while let Ok(Some(header)) = FrameHeader::decode(&bytes) {
-        let end = header.frame_bytes() as usize;
-        let is_whole = matches!(Frame::decode(&bytes), Ok(Some(_)));
-        if !is_whole && (!has_rotted || end > bytes.len()) {
+/// The frames in an orphan file, and how many of its bytes no frame tells of. What had rotted in its
+/// log is set aside as it was, for a human to look at, and what stood behind it follows. Where only
+/// the batch is damaged, the frame's header still says where it stood, and where the next frame
+/// begins. Where the header is damaged too, or was never there (a write that landed elsewhere leaves
+/// zeros), the next one is looked for. This excuses nothing on a disk that did not rot, and no frame
+/// that is cut short.
+fn set_aside(mut bytes: Bytes, name: &OrphanName, has_rotted: bool) -> (Vec<FrameHeader>, u64) {
+    let (mut found, mut unreadable) = (Vec::new(), 0);
+    // What went astray is not what stood here.
+    let belongs = |header: &FrameHeader, left: usize| {
+        header.partition == name.partition
+            && (name.first..name.end).contains(&header.base_offset)
+            && header.frame_bytes() <= left as u64
+    };
+    while !bytes.is_empty() {
+        let header = FrameHeader::decode(&bytes).ok().flatten();
+        let header = header.filter(|header| belongs(header, bytes.len()));
+        let is_whole = header.is_some() && matches!(Frame::decode(&bytes), Ok(Some(_)));
+        if !is_whole && !has_rotted {
             break;
         }
-        if !is_whole {
-            reached!("rotten-frame-set-aside");
+        if let Some(header) = header {
+            if !is_whole {
+                reached!("rotten-frame-set-aside");
+            }
+            found.push(header);
+            bytes.advance(header.frame_bytes() as usize);
+        } else {
+            unreadable += 1;
+            bytes.advance(1);
         }
-        found.push(header);
-        bytes = bytes.slice(end..);
     }
-    found
+    (found, unreadable)
 }
 
 fn missing_orphans(member: &Member) -> Option<Violation> {
     let mut cut = member.cut();
     let has_rotted = member.has_rotted();
+    let mut rotten = Vec::new();
     for (path, bytes) in member.disk.medium().contents(Path::new("/data/orphans")) {
         let name = path.file_name().and_then(|name| OrphanName::parse(name.to_str()?));
         if let Some(name) = name
             && bytes.len() > HEAD_BYTES
         {
-            for frame in set_aside(bytes.slice(HEAD_BYTES..), has_rotted) {
+            let (frames, unreadable) = set_aside(bytes.slice(HEAD_BYTES..), &name, has_rotted);
+            for frame in frames {
                 cut.remove(&(name.partition, frame.base_offset, frame.leader_epoch));
             }
+            rotten.push((name, unreadable));
         }
     }
-    let (partition, offset, epoch) = cut.first()?;
+    // What no frame tells of is what the disk gave for these batches: not one byte less than they
+    // had, so that nothing is excused that was left out.
+    for (name, mut unreadable) in rotten {
+        cut.retain(|(partition, offset, _), bytes| {
+            let stood_here =
+                *partition == name.partition && (name.first..name.end).contains(offset);
+            let is_there = stood_here && *bytes <= unreadable;
+            if is_there {
+                reached!("rotten-bytes-set-aside");
+                unreadable -= *bytes;
+            }
+            !is_there
+        });
+    }
+    let (&(partition, offset, epoch), _) = cut.first_key_value()?;
     let sentence = format!(
         "{} has cut {} batches off and not set them aside, such as that at {offset} of leader \
          epoch {epoch}",

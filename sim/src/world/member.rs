@@ -1,7 +1,7 @@
 //! One node of the cluster under test with its disk, clock and place in the network: starting it,
 //! the ways in which it goes down, and what it is seen to do by itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -264,8 +264,8 @@ impl Member {
         self.onlooker.log_start(partition)
     }
 
-    /// Batches that were cut off its logs.
-    pub fn cut(&self) -> BTreeSet<(PartitionId, Offset, LeaderEpoch)> {
+    /// Batches that were cut off its logs, and how many bytes the frame of each had.
+    pub fn cut(&self) -> BTreeMap<(PartitionId, Offset, LeaderEpoch), u64> {
         self.onlooker.cut()
     }
 

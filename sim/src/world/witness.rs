@@ -5,7 +5,7 @@
 //! what is cut off must stand in the orphan files; and the snapshots that machines write down on
 //! the way must be what the log's batches say.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use quorate_core::batch::Batch;
@@ -123,8 +123,8 @@ struct Seen {
     logs: BTreeMap<PartitionId, Lived>,
     violations: Vec<Violation>,
     compared: u64,
-    /// Batches that were cut off, whether their log is still there or not.
-    cut: BTreeSet<Place>,
+    /// Batches that were cut off, whether their log is still there or not: their frames' bytes.
+    cut: BTreeMap<Place, u64>,
     /// Durable bytes of this disk were changed.
     has_rotted: bool,
     /// Some copy, of this disk or of one before, began anew where its leader's starts.
@@ -141,8 +141,9 @@ struct Lived {
     flush: Flush,
     /// What was done may be lost, within the promise: the next recovery says what is there.
     unsure: bool,
-    /// What stands in it, as far as it was appended before our eyes: where each batch ends.
-    batches: BTreeMap<Offset, (Offset, LeaderEpoch)>,
+    /// What stands in it, as far as it was appended before our eyes: where each batch ends, and how
+    /// many bytes its frame has.
+    batches: BTreeMap<Offset, (Offset, LeaderEpoch, u64)>,
 }
 
 impl Onlooker {
@@ -170,8 +171,8 @@ impl Onlooker {
         self.tell(Shadow::wiped);
     }
 
-    /// Batches that must stand in orphan files.
-    pub fn cut(&self) -> BTreeSet<(PartitionId, Offset, LeaderEpoch)> {
+    /// Batches that must stand in orphan files, and how many bytes the frame of each had.
+    pub fn cut(&self) -> BTreeMap<(PartitionId, Offset, LeaderEpoch), u64> {
         self.seen().cut.clone()
     }
 
@@ -239,7 +240,7 @@ impl Witness for Onlooker {
         }
         let (flush, mut batches) =
             before.map_or_else(Default::default, |lived| (lived.flush, lived.batches));
-        batches.retain(|_, (end, _)| *end <= recovered.end);
+        batches.retain(|_, (end, ..)| *end <= recovered.end);
         let (state, wanted) = (recovered.clone(), VecDeque::new());
         let lived = Lived { state, wanted, flush, unsure: false, batches };
         seen.logs.insert(partition, lived);
@@ -274,10 +275,11 @@ impl Witness for Onlooker {
             while lived.wanted.front().is_some_and(|(write, _)| *write <= through) {
                 let Some((_, op)) = lived.wanted.pop_front() else { break };
                 apply(&mut lived.state, partition, &op);
-                if let LogOp::Append { batch, .. } = &op {
+                if let LogOp::Append { batch, levels } = &op {
                     let header = batch.header();
-                    let end = (header.next_offset(), header.leader_epoch());
-                    lived.batches.insert(header.base_offset(), end);
+                    let bytes = FrameHeader::of(partition, batch, *levels).frame_bytes();
+                    let told = (header.next_offset(), header.leader_epoch(), bytes);
+                    lived.batches.insert(header.base_offset(), told);
                 }
                 if !lived.unsure {
                     wrong = wrong.or_else(|| told_wrongly(&lived.state, &op));
@@ -300,10 +302,10 @@ impl Witness for Onlooker {
             .any(|(wanted, op)| *wanted == write && matches!(op, LogOp::ResetTo { .. }));
         let end = if resets { Offset::ZERO } else { recovered.end };
         let start = lived.state.log_start;
-        let gone = lived.batches.extract_if(.., |_, (next, _)| *next > end);
+        let gone = lived.batches.extract_if(.., |_, (next, ..)| *next > end);
         // What is deleted, or deleted at the leader, is not set aside.
-        let gone = gone.filter(|(_, (next, _))| !resets && *next > start);
-        cut.extend(gone.map(|(base, (_, epoch))| (partition, base, epoch)));
+        let gone = gone.filter(|(_, (next, ..))| !resets && *next > start);
+        cut.extend(gone.map(|(base, (_, epoch, bytes))| ((partition, base, epoch), bytes)));
         lived.wanted.retain(|(wanted, _)| *wanted > write);
         lived.state = recovered.clone();
         lived.unsure = false;
