@@ -330,7 +330,7 @@ mod tests {
         let mut history = History::default();
         let life = history.init_producer("x-0", 0, Instant::ZERO);
         history.begin_transaction(life, Instant::ZERO);
-        let event = offsets::Event::Heard;
+        let event = offsets::Event::Heard { is_stored: false };
         history.tell_of_offsets(1, (Instant::ZERO, Instant::ZERO), event);
         let counts = history.tally().counts();
         assert_eq!(counts, Counts { operations: 0, transactions: 1, groups: 1 });

@@ -16,6 +16,10 @@ use crate::history::offsets::{Event, Fate, Found, Number, Told};
 use crate::plan::Plan;
 use crate::plan::draw::AFTERMATH;
 
+/// After the healing: whoever was deposed before has heard of it by then. A node that is not heard
+/// is fenced after 1.5 seconds; leaderships that move without a fence are heard of at once.
+const NEWS: Duration = Duration::from_secs(2);
+
 pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
     let plan = evidence.plan;
     let Some(spec) = &plan.committers else { return };
@@ -27,6 +31,7 @@ pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
         is_judged: plan.dates_offsets_by_one_clock(),
         session: spec.session,
         pauses: pauses(plan, spec.session),
+        words_count: words_count(plan),
     };
     let mut clients: BTreeMap<u32, Book> = BTreeMap::new();
     for told in &evidence.history.offsets {
@@ -71,6 +76,16 @@ fn pauses(plan: &Plan, session: Duration) -> Vec<(Instant, Instant)> {
     long.filter(is_alone).collect()
 }
 
+/// From when on a heartbeat that was answered shows that the group's coordinator has heard it. One
+/// that was deposed and does not know it answers heartbeats from memory, and the member's session
+/// runs out at its successor, which has heard nothing; as with Kafka. Only what ends a membership is
+/// confirmed (decision 0086). Nor would it do to count what the node said that refuses: it may have
+/// been deposed, and elected again.
+fn words_count(plan: &Plan) -> Instant {
+    let is_alone = plan.cluster.nodes == 1;
+    if is_alone { Instant::ZERO } else { Instant::ZERO + plan.run.safety + NEWS }
+}
+
 struct Times {
     retention: Option<Duration>,
     /// Whether it can be said that an offset has gone too early.
@@ -78,6 +93,8 @@ struct Times {
     session: Duration,
     /// See `pauses`.
     pauses: Vec<(Instant, Instant)>,
+    /// See `words_count`.
+    words_count: Instant,
 }
 
 impl Times {
@@ -162,9 +179,11 @@ impl Book {
                 let sentence = format!("{what} is read in {partition}, and nobody committed it");
                 return Some(("offset-kept", sentence));
             }
-            Event::Heard => {
-                self.member = Some(told.invoked);
-                self.pages.values_mut().for_each(|page| page.is_in_use(told, times));
+            Event::Heard { is_stored } => {
+                if *is_stored || told.invoked >= times.words_count {
+                    self.member = Some(told.invoked);
+                    self.pages.values_mut().for_each(|page| page.is_in_use(told, times));
+                }
             }
             Event::Leaves => self.member = None,
             Event::Expelled => return self.expelled(told.completed, times),
@@ -262,6 +281,11 @@ mod tests {
     use crate::history::History;
     use crate::plan::draw::draw;
 
+    /// A heartbeat.
+    const WORD: Event = Event::Heard { is_stored: false };
+    /// A commit.
+    const STORED: Event = Event::Heard { is_stored: true };
+
     /// A client's story, one thing after another, ten milliseconds each.
     struct Story {
         plan: Plan,
@@ -337,13 +361,13 @@ mod tests {
     #[test]
     fn what_is_in_use_is_kept() {
         let mut story = Story::new();
-        story.commit(1, false, Fate::Accepted).wait(1500).tell(Event::Heard).wait(500).read(None);
+        story.commit(1, false, Fate::Accepted).wait(1500).tell(WORD).wait(500).read(None);
         assert_eq!(story.blamed(), ["offset-kept"], "the group had a member half a second ago");
         let mut story = Story::new();
-        story.commit(1, false, Fate::Accepted).wait(2000).tell(Event::Heard).read(None);
+        story.commit(1, false, Fate::Accepted).wait(2000).tell(WORD).read(None);
         assert_eq!(story.blamed(), [""; 0], "nobody was there when its time was over");
         let mut story = Story::new();
-        story.commit(1, false, Fate::Accepted).tell(Event::Heard).tell(Event::Leaves);
+        story.commit(1, false, Fate::Accepted).tell(WORD).tell(Event::Leaves);
         story.wait(2000).read(None);
         assert_eq!(story.blamed(), [""; 0]);
     }
@@ -375,14 +399,46 @@ mod tests {
     #[test]
     fn members_that_are_heard_stay() {
         let mut story = Story::new();
-        story.tell(Event::Heard).wait(970).tell(Event::Expelled);
+        story.tell(WORD).wait(970).tell(Event::Expelled);
         assert_eq!(story.blamed(), [""; 0]);
         let mut story = Story::new();
-        story.tell(Event::Heard).wait(500).tell(Event::Leaves).tell(Event::Expelled);
+        story.tell(WORD).wait(500).tell(Event::Leaves).tell(Event::Expelled);
         assert_eq!(story.blamed(), [""; 0]);
         let mut story = Story::new();
-        story.tell(Event::Heard).wait(500).tell(Event::Expelled);
+        story.tell(WORD).wait(500).tell(Event::Expelled);
         assert_eq!(story.blamed(), ["member-stays"]);
+    }
+
+    /// Seed 4545 of three nodes.
+    #[test]
+    fn a_coordinator_that_was_deposed_may_answer_heartbeats() {
+        let story = || {
+            let mut story = Story::new();
+            (story.plan.cluster.nodes, story.plan.run.safety) = (3, Duration::from_secs(10));
+            story
+        };
+        let expelled = |words: &[Event], at: u64| {
+            let mut story = story();
+            story.wait(at);
+            for word in words {
+                story.tell(word.clone()).wait(490);
+            }
+            story.tell(Event::Expelled);
+            story.blamed()
+        };
+        assert_eq!(expelled(&[WORD], 0), [""; 0]);
+        assert_eq!(expelled(&[STORED, WORD], 0), [""; 0], "a second after it was written");
+        assert_eq!(expelled(&[STORED], 0), ["member-stays"], "its successor has read it");
+        assert_eq!(expelled(&[WORD, STORED], 0), ["member-stays"]);
+        assert_eq!(expelled(&[STORED, WORD], 12_000), ["member-stays"], "all is healed");
+
+        let forgotten = |word: Event| {
+            let mut story = story();
+            story.commit(1, false, Fate::Accepted).wait(1500).tell(word).wait(500).read(None);
+            story.blamed()
+        };
+        assert_eq!(forgotten(WORD), [""; 0], "its group may be empty");
+        assert_eq!(forgotten(STORED), ["offset-kept"]);
     }
 
     #[test]
@@ -391,7 +447,7 @@ mod tests {
         let text = story.plan.print() + "fault pause at=500ms during=3s\n";
         story.plan = Plan::parse(&text).expect("a plan");
         story.plan.run.safety = Duration::from_secs(10);
-        story.tell(Event::Heard).wait(480).tell(Event::Heard).wait(3900).tell(Event::Expelled);
+        story.tell(WORD).wait(480).tell(WORD).wait(3900).tell(Event::Expelled);
         assert_eq!(story.blamed(), ["member-stays"], "it woke at 3.5 seconds");
         story.history.offsets.pop();
         story.wait(500).tell(Event::Expelled);

@@ -46,7 +46,11 @@ pub enum Event {
     /// Bytes were read that no commit had.
     Garbled { partition: u32, what: String },
     /// As a member of its group it was heard.
-    Heard,
+    Heard {
+        /// What it said was written down before it was answered, as no deposed coordinator can: a
+        /// commit, or the assignment of its generation. A heartbeat is answered from memory.
+        is_stored: bool,
+    },
     /// It gives its membership up, or what it was told does not say for how long it was a member.
     Leaves,
     /// It was told that it is no member.
@@ -92,7 +96,7 @@ impl fmt::Display for Event {
             }
             Self::Read { partition, found: None } => write!(f, "reads no offset in {partition}"),
             Self::Garbled { partition, what } => write!(f, "reads {what} in {partition}"),
-            Self::Heard => f.write_str("is heard as a member"),
+            Self::Heard { .. } => f.write_str("is heard as a member"),
             Self::Leaves => f.write_str("is no member any more"),
             Self::Expelled => f.write_str("is told that it is no member"),
             Self::Given { member } => write!(f, "is given the id {member}"),

@@ -138,7 +138,7 @@ impl Committer {
             self.heed(code);
             self.learn(invoked, code);
         } else if fate == Fate::Accepted && generation >= 0 {
-            self.heard(invoked);
+            self.heard(invoked, true);
         }
         (fate == Fate::Accepted).then_some(number)
     }

@@ -47,8 +47,8 @@ impl Committer {
         })
     }
 
-    pub(super) fn heard(&mut self, invoked: Instant) {
-        self.tell(invoked, Event::Heard);
+    pub(super) fn heard(&mut self, invoked: Instant, is_stored: bool) {
+        self.tell(invoked, Event::Heard { is_stored });
     }
 
     fn forgets(&mut self, invoked: Instant) {
@@ -173,7 +173,8 @@ impl Committer {
         let generation = joined.generation_id;
         let due = self.now() + self.spec.session / 4;
         self.member = Some(Membership { id, instance, generation, due });
-        self.heard(invoked);
+        // Whoever does not lead may be told what it was assigned before.
+        self.heard(invoked, leads);
     }
 
     pub(super) async fn beat_if_due(&mut self) {
@@ -192,7 +193,7 @@ impl Committer {
         };
         let Ok(answer) = self.ask((HEARTBEAT, Duration::ZERO), &request).await else { return };
         match code_of(answer.error_code) {
-            None => self.heard(now),
+            None => self.heard(now, false),
             Some(code) => {
                 self.heed(code);
                 self.learn(now, code);
