@@ -233,12 +233,12 @@ fn end_of(batches: &Batches) -> Offset {
     batches.last_key_value().map_or(Offset::ZERO, |(_, (end, ..))| *end)
 }
 
-/// The frames in an orphan file, and how many of its bytes no frame tells of. What had rotted in its
-/// log is set aside as it was, for a human to look at, and what stood behind it follows. Where only
-/// the batch is damaged, the frame's header still says where it stood, and where the next frame
-/// begins. Where the header is damaged too, or was never there (a write that landed elsewhere leaves
-/// zeros), the next one is looked for. This excuses nothing on a disk that did not rot, and no frame
-/// that is cut short.
+/// The frames in an orphan file, and how many of its bytes no frame tells of. What had rotted in
+/// its log is set aside as it was, for a human to look at, and what stood behind it follows.
+/// Where only the batch is damaged, the frame's header still says where it stood, and where the
+/// next frame begins. Where the header is damaged too, or was never there (a write that landed
+/// elsewhere leaves zeros), the next one is looked for. This excuses nothing on a disk that did
+/// not rot, and no frame that is cut short.
 fn set_aside(mut bytes: Bytes, name: &OrphanName, has_rotted: bool) -> (Vec<FrameHeader>, u64) {
     let (mut found, mut unreadable) = (Vec::new(), 0);
     // What went astray is not what stood here.

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Hunt, Outcome, kept};
+use crate::run::Verdict;
 use crate::zoo::{Mutant, Place};
 
 /// Real time after which a run counts as hung, on a busy machine too.
@@ -210,12 +211,35 @@ fn run_apart(slug: Option<&str>, place: Place, seed: u64) -> io::Result<Option<S
         }
         thread::sleep(Duration::from_millis(5));
     };
-    if status.success() {
-        return Ok(None);
-    }
     let mut text = String::new();
     child.stdout.take().map(|mut stdout| stdout.read_to_string(&mut text)).transpose()?;
+    Ok(wrong(status.code(), &text))
+}
+
+/// What was wrong with a run, by its exit code and what it printed. One that never came to the
+/// planted bug is inconclusive: it passed.
+fn wrong(code: Option<i32>, text: &str) -> Option<String> {
+    let said_nothing = [Verdict::Passed, Verdict::Inconclusive].map(Verdict::exit_code);
+    if code.is_some_and(|code| said_nothing.iter().any(|nothing| i32::from(*nothing) == code)) {
+        return None;
+    }
     // After what the run did comes what was wrong with it.
     let wrong = text.lines().skip(2).find(|line| !line.starts_with("  faults:"));
-    Ok(Some(wrong.unwrap_or("without a word").trim().to_owned()))
+    Some(wrong.unwrap_or("without a word").trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bug_that_no_run_came_to_is_not_caught() {
+        let text = "seed 1 in cores: passed; ...\n  7 operations: ...\n  the line was never passed";
+        assert_eq!(wrong(Some(4), text), None);
+        assert_eq!(wrong(Some(0), text), None);
+        let text =
+            "seed 1 in cores: safety violated; ...\n  7 operations: ...\n  faults: crash 1\n  lost";
+        assert_eq!(wrong(Some(1), text).as_deref(), Some("lost"));
+        assert_eq!(wrong(None, "").as_deref(), Some("without a word"), "killed");
+    }
 }
