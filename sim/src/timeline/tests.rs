@@ -122,6 +122,17 @@ fn witnesses_are_found_by_number_and_by_value() {
     assert_eq!(of("operation 3 was told 8".to_owned()), [3]);
     assert!(of(format!("{:x} is lost", values[0])).contains(&append));
     assert_eq!(of("operation 999999999 is not there".to_owned()), [] as [usize; 0]);
+    let stood = report.history.operations.iter().enumerate().find_map(|(n, it)| match it.end {
+        End::Appended { base: Some(base), .. } => Some((n, it.call.partition(), base)),
+        _ => None,
+    });
+    let (n, partition, base) = stood.expect("something is acknowledged");
+    let violation = Violation {
+        property: "shadow-watermark",
+        place: partition.to_string(),
+        sentence: format!("n2 lacks what is committed, such as offsets {base} to {}", base + 1),
+    };
+    assert!(witnesses(&violation, &report.history).contains(&n));
 }
 
 #[test]

@@ -107,7 +107,7 @@ pub(super) fn witnesses(violation: &Violation, history: &History) -> Vec<usize> 
     }
     // What stands at an offset was written by somebody.
     for pair in words.windows(2) {
-        if matches!(pair[0], "at" | "Offset" | "offset" | "base")
+        if matches!(pair[0], "at" | "Offset" | "offset" | "offsets" | "base")
             && let Ok(offset) = pair[1].parse::<i64>()
         {
             found.extend(written_at(offset, &violation.place, history));
