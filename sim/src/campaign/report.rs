@@ -200,10 +200,15 @@ fn verdict(sum: &Sum, around: &Around, gates: &[Goal]) -> Verdict {
 pub(super) mod tests {
     use super::super::tests::told;
     use super::*;
+    use crate::told::Told;
 
     pub(in super::super) fn report(wrong: &[(&str, &str, &str)], around: Around) -> Report {
+        report_of(1, wrong, around)
+    }
+
+    fn report_of(asked: u64, wrong: &[(&str, &str, &str)], around: Around) -> Report {
         let mut sum = Sum::default();
-        sum.add(3, &told(&[]));
+        sum.add(3, &Told { mutant_asked: asked, ..told(&[]) });
         if !wrong.is_empty() {
             sum.add(7, &told(wrong));
         }
@@ -234,6 +239,8 @@ pub(super) mod tests {
     fn what_passes_may_still_prove_nothing() {
         let passed = report(&[], Around::default());
         assert_eq!(passed.verdict, Verdict::Passed);
+        let void = report_of(0, &[], Around::default());
+        assert_eq!((void.verdict, void.mutant_asked), (Verdict::Inconclusive, 0), "never planted");
         let gates = vec![Gate::parse("rolls").expect("a gate")];
         let unmet = report(&[], Around { gates, ..Around::default() });
         assert_eq!(unmet.verdict, Verdict::Inconclusive);
