@@ -144,16 +144,16 @@ fn what_a_specification_refuses_comes_first() {
     };
     report.verdict = Verdict::Safety;
     report.violations = vec![
-        of("high-watermark", "operation 40 was told 7, although 9 was known before"),
+        of("inconsistent-offsets", "operation 40 was told 7, although 9 was known before"),
         of("lost-write", "operation 41 is lost"),
         of("refines-partition", "n2 Cut { to: 1 }, step #80: what is held stays"),
     ];
     let story = story(&plan, World::Cores, None, &report);
     let named = |property: &str| story.find(&format!("\n{property} of t0-0: ")).expect("a line");
-    assert!(named("refines-partition") < named("high-watermark"), "{story}");
-    assert!(named("high-watermark") < named("lost-write"), "{story}");
+    assert!(named("refines-partition") < named("inconsistent-offsets"), "{story}");
+    assert!(named("inconsistent-offsets") < named("lost-write"), "{story}");
     assert!(story.contains("n2  ✘ makes the step that refines-partition refuses (#80)"), "{story}");
-    assert!(story.contains("✘ high-watermark is seen to be wrong (#"), "{story}");
+    assert!(story.contains("✘ inconsistent-offsets is seen to be wrong (#"), "{story}");
     // One timeline, of these two.
     let lines: Vec<&str> = story.lines().filter(|line| line.contains("s  ")).collect();
     let once: BTreeSet<&&str> = lines.iter().collect();
