@@ -96,6 +96,9 @@ class Broker:
     """One node, or a cluster."""
 
     def __init__(self, kind, settings, nodes, prefix="bench-"):
+        # Kafka maps 20 MiB of indices a partition: without them it stands still, and says nothing.
+        if kind == "kafka" and resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+            raise SystemExit("addresses are limited here (ulimit -v): Kafka wants them without limit")
         self.nodes = nodes
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=FOREIGN))
         self.data = self.folder / "data"
