@@ -108,10 +108,6 @@ const SURVIVORS: &[(&str, &str)] = &[
         "verified-then-raced",
         "a marker seldom passes the coordinator's answer on its way; a script of core sees it",
     ),
-    (
-        "pending-map-aba",
-        "two markers on their way must fail in one order, and late; core's walks see it",
-    ),
     ("cut-snapshot-survives", "power seldom fails within a cut; node/tests/storage catches it"),
 ];
 
