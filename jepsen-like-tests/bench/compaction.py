@@ -215,6 +215,12 @@ class Load:
         place = [min(len(inside) - 1, int(len(inside) * share)) for share in (0.5, 0.99, 0.999, 1)]
         return [1000 * inside[at] for at in place], len(inside) / (end - start)
 
+    def windows(self, start, end, seconds=15):
+        """p99 in ms of each stretch of so many seconds: when it was that the worst came."""
+        count = int((end - start) / seconds)
+        return [round(self.between(start + at * seconds, start + (at + 1) * seconds)[0][1], 1)
+                for at in range(count)]
+
 
 def prepare(broker, size):
     """A topic that is full and closed, and must not be cleaned yet."""
@@ -290,6 +296,8 @@ def measure(row, part, size, rate, calm):
             result["calm"], result["calm_rate"] = load.between(begin, calm_end)
             result["busy"], result["busy_rate"] = load.between(start, end)
             result["again"], _ = load.between(rest, rest + calm)
+            result["windows"] = [load.windows(*times) for times in
+                                 ((begin, calm_end), (start, end), (rest, rest + calm))]
         result["after"] = settled(broker)
         say(f"judging; load {os.getloadavg()[0]:.2f}")
         found = keyed.judge(broker.address, TOPIC, ledger)
