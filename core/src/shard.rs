@@ -139,6 +139,16 @@ impl Shard {
         self.transactions.get(&coordinator).map(|(_, transactions)| transactions)
     }
 
+    /// Coordinators of transactions, each with its partition, that may have changed since
+    /// `check_stepped`; in a release build, all.
+    pub fn stepped_transactions(&self) -> impl Iterator<Item = (PartitionId, &Transactions)> {
+        let is_kept = cfg!(debug_assertions);
+        let all = self.transactions.iter().filter(move |(index, _)| {
+            !is_kept || self.stepped.contains(&Key::Coordinator(Owner::Transaction(**index)))
+        });
+        all.map(|(_, (partition, transactions))| (*partition, transactions))
+    }
+
     pub fn controller(&self) -> Option<&Controller> {
         self.seat.as_ref().map(|seat| seat.controller())
     }

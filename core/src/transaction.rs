@@ -21,6 +21,7 @@ use std::time::Duration;
 use self::identity::{Ask, Counters, Desk, Identity};
 use self::interface::{Effect, Input, Outcome, Refusal, TransactionLimits};
 use self::record::ID_BYTES_MAX;
+use self::state::State;
 use crate::batch::{Batch, Records};
 use crate::id::{LeaderEpoch, RequestId};
 use crate::machine::Machine;
@@ -92,6 +93,16 @@ impl Transactions {
     /// Records of the log that this build could not read since the election.
     pub fn unread_records(&self) -> u64 {
         self.unread
+    }
+
+    /// What is held true of each transactional id, for whoever compares it with the log; `None`
+    /// while nobody is answered here.
+    pub fn held(&self) -> Option<impl Iterator<Item = (&str, &State)>> {
+        let answers = matches!(self.role, Role::Leading { .. });
+        answers.then(|| {
+            let all = self.identities.iter();
+            all.filter_map(|(name, it)| it.state.as_ref().map(|state| (name.as_str(), state)))
+        })
     }
 
     fn on_log(&mut self, now: Now, input: own_log::Input, effects: &mut Vec<Effect>) {

@@ -3,19 +3,24 @@
 //! counts copies on disks itself.
 
 pub mod compacted;
+mod coordinated;
 mod decided;
+mod enlisted;
 pub(crate) mod replicated;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
 use quorate_core::id::{NodeId, PartitionId, TopicId, WriteId};
+use quorate_core::metadata::Topic;
 use quorate_core::partition::Recovered;
 use quorate_core::partition::interface::LogOp;
 use quorate_core::shard::Shard;
 use quorate_core::shard::seat::Seat;
 
+use self::coordinated::{Coordinated, TOPIC};
 use self::decided::Decided;
+use self::enlisted::Enlisted;
 use self::replicated::Replicated;
 use crate::check::Violation;
 use crate::trace::{self, Aside};
@@ -28,6 +33,8 @@ pub struct Shadow(Mutex<State>);
 struct State {
     decided: Decided,
     replicated: Replicated,
+    coordinated: Coordinated,
+    enlisted: Enlisted,
     blamed: Blamed,
     /// Of topics, for whoever looks at the run.
     names: BTreeMap<TopicId, String>,
@@ -59,19 +66,30 @@ impl Shadow {
 
     /// The log is served from here on, as it was recovered.
     pub fn opened(&self, node: NodeId, partition: PartitionId, recovered: &Recovered) {
-        let State { decided, replicated, .. } = &mut *self.state();
+        let State { decided, replicated, coordinated, .. } = &mut *self.state();
         match partition {
             PartitionId::METADATA => decided.opened(node),
-            partition => replicated.opened(node, partition, recovered),
+            partition => {
+                replicated.opened(node, partition, recovered);
+                coordinated.forget(node, partition);
+            }
         }
     }
 
     /// The node wants this on its disk.
     pub fn wants(&self, node: NodeId, partition: PartitionId, write: WriteId, op: &LogOp) {
-        let State { decided, replicated, blamed, .. } = &mut *self.state();
-        match partition {
-            PartitionId::METADATA => decided.wants(node, write, op, blamed),
-            partition => replicated.wants(node, partition, write, op),
+        let State { decided, replicated, coordinated, enlisted, blamed, names } =
+            &mut *self.state();
+        if partition == PartitionId::METADATA {
+            return decided.wants(node, write, op, blamed);
+        }
+        replicated.wants(node, partition, write, op);
+        if let (LogOp::Append { batch, .. }, Some(topic)) = (op, names.get(&partition.topic)) {
+            if topic == TOPIC {
+                coordinated.wants(partition, batch);
+            } else {
+                enlisted.wants(topic, partition, batch);
+            }
         }
     }
 
@@ -92,13 +110,16 @@ impl Shadow {
         write: WriteId,
         recovered: &Recovered,
     ) {
-        let State { replicated, blamed, .. } = &mut *self.state();
+        let State { replicated, coordinated, blamed, .. } = &mut *self.state();
         replicated.truncated(node, partition, write, recovered, blamed);
+        coordinated.forget(node, partition);
     }
 
     /// The log is gone with its topic.
     pub fn dropped(&self, node: NodeId, partition: PartitionId) {
-        self.state().replicated.dropped(node, partition);
+        let State { replicated, coordinated, .. } = &mut *self.state();
+        replicated.dropped(node, partition);
+        coordinated.forget(node, partition);
     }
 
     /// A node has applied what the controller decided, and its shards are about to hear of it. It
@@ -112,18 +133,24 @@ impl Shadow {
 
     /// A round of the node's steps is over.
     pub fn stepped(&self, node: NodeId, shard: &Shard) {
-        let State { decided, replicated, blamed, names } = &mut *self.state();
+        let State { decided, replicated, coordinated, enlisted, blamed, names } =
+            &mut *self.state();
         if let Some(seat) = shard.seat() {
             decided.stepped(node, seat, blamed);
             replicated.assigned(seat.image(), blamed);
             let image = seat.image().0;
-            if image.topics_count() != names.len() {
+            let is_new = |topic: &Topic| !names.contains_key(&topic.id);
+            if image.topics_count() != names.len() || image.topics().any(is_new) {
                 *names = image.topics().map(|topic| (topic.id, topic.name.to_string())).collect();
                 names.iter().for_each(|(id, name)| trace::name_topic(id, name));
             }
         }
         for (partition, replica) in shard.stepped() {
             replicated.stepped(node, partition, replica, blamed);
+            let is_coordinators = names.get(&partition.topic).is_some_and(|it| it == TOPIC);
+            if is_coordinators && let Some(known) = replicated.committed(partition) {
+                enlisted.committed(partition, known, &coordinated.said);
+            }
             trace::aside(node_name(node), || {
                 let partition = named(names, partition);
                 let view = replica.view();
@@ -136,13 +163,19 @@ impl Shadow {
                 }
             });
         }
+        for (partition, coordinator) in shard.stepped_transactions() {
+            if let Some(copy) = replicated.copy(node, partition) {
+                coordinated.stepped((node, partition), coordinator, copy, blamed);
+            }
+        }
     }
 
     /// The node's disk is an empty one from here on.
     pub fn wiped(&self, node: NodeId) {
-        let State { decided, replicated, .. } = &mut *self.state();
+        let State { decided, replicated, coordinated, .. } = &mut *self.state();
         let lost = decided.wiped(node);
         replicated.wiped(node, lost);
+        coordinated.forget_all(node);
     }
 
     /// Durable bytes of the node were changed: what it has is not known any more.
@@ -159,7 +192,9 @@ impl Shadow {
 
     /// What was wrong.
     pub fn take(&self) -> Vec<Violation> {
-        std::mem::take(&mut self.state().blamed.0)
+        let State { replicated, enlisted, blamed, .. } = &mut *self.state();
+        enlisted.judge(|partition| replicated.committed(partition), blamed);
+        std::mem::take(&mut blamed.0)
     }
 
     /// Calls partitions what the plan calls them.

@@ -12,7 +12,7 @@ use quorate_core::quorum::interface::Index;
 use super::Blamed;
 
 /// Batches by offset: where each ends, and its leader epoch.
-type Batches = BTreeMap<Offset, (Offset, LeaderEpoch)>;
+pub(super) type Batches = BTreeMap<Offset, (Offset, LeaderEpoch)>;
 
 /// Stretches of offsets at which compaction has left nothing: where each ends.
 type Fillers = BTreeMap<Offset, Offset>;
@@ -287,6 +287,21 @@ impl Replicated {
             );
             blamed.blame("member-lacks-committed", partition.to_string(), sentence);
         }
+    }
+
+    /// What the node has of the partition, and up to where that is committed as far as it knows;
+    /// `None` where that is not judged.
+    pub(super) fn copy(&self, node: NodeId, partition: PartitionId) -> Option<(&Batches, Offset)> {
+        let is_judged = self.doubted.is_empty() && !self.unclean.contains(&partition);
+        let held = self.copies.get(&(partition, node)).filter(|_| is_judged)?;
+        Some((&held.batches, held.high_watermark))
+    }
+
+    /// What is committed of the partition, and up to where; `None` where that is not judged.
+    pub(super) fn committed(&self, partition: PartitionId) -> Option<(&Batches, Offset)> {
+        let is_judged = self.doubted.is_empty() && !self.unclean.contains(&partition);
+        let committed = self.committed.get(&partition).filter(|_| is_judged)?;
+        Some((&committed.batches, committed.through))
     }
 
     pub(super) fn stepped(
