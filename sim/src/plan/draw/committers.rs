@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use crate::chance::{Between, Chance, Ratio};
+use crate::fault::cut::Direction;
+use crate::fault::cut_peers::CutPeers;
 use crate::fault::pause::Pause;
 use crate::fault::{Fault, Kind};
 use crate::plan::Plan;
@@ -84,4 +86,28 @@ pub(super) fn stand_still(seed: u64, plan: &mut Plan) {
         }
     }
     plan.faults.sort_by_key(|fault| fault.at);
+}
+
+/// A node hears nothing of the others for longer than they wait for it, and clients reach it all
+/// the while: coordinators there are deposed, and do not know. Nothing else comes between.
+pub(super) fn hear_nothing(seed: u64, plan: &mut Plan) {
+    let chance = &mut Chance::new(seed, "family hears nothing");
+    let elects = plan.cluster.nodes > 2 && plan.cluster.voters > 2;
+    if plan.committers.is_none() || !elects || !chance.one_in(2) {
+        return;
+    }
+    plan.story.push("family: a node hears nothing of the others, and clients reach it".to_owned());
+    plan.run.safety = plan.run.safety.max(Duration::from_secs(10));
+    // Whoever waits for what it hears nothing of finds the successor in time.
+    plan.workload.timeout = plan.workload.timeout.min(millis(1000));
+    for _ in 0..1 + chance.below(2) {
+        let during = millis(2500 + chance.below(2500));
+        let latest = plan.run.safety.saturating_sub(during);
+        let at = millis(chance.below(latest.as_millis() as u64 + 1));
+        let node = 1 + chance.below(u64::from(plan.cluster.nodes)) as u32;
+        plan.faults.retain(|fault| fault.at < at || fault.at > at + during);
+        let (other, direction) = (None, Direction::Both);
+        let kind = Kind::CutPeers(CutPeers { other, direction, during });
+        plan.faults.push(Fault { at, node, kind });
+    }
 }

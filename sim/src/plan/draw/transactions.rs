@@ -63,7 +63,9 @@ fn add_speakers(chance: &mut Chance, drawn: &mut Transactions) {
     drawn.speakers = chance.below(4) as u32;
     drawn.old_speakers = chance.below(u64::from(drawn.speakers) + 1) as u32;
     let mut habit = || *chance.pick(&[Ratio::NEVER, Ratio::new(1, 10), Ratio::new(1, 2)]);
-    (drawn.echo, drawn.deaf, drawn.forge, drawn.hasty) = (habit(), habit(), habit(), habit());
+    (drawn.echo, drawn.deaf, drawn.forge) = (habit(), habit(), habit());
+    drawn.hasty =
+        *chance.pick(&[Ratio::NEVER, Ratio::new(1, 10), Ratio::new(1, 2), Ratio::new(1, 2)]);
     drawn.echo_after.high = millis(*chance.pick(&[5, 50, 500, 3000]));
     drawn.doze = *chance.pick(&[Ratio::NEVER, Ratio::NEVER, Ratio::new(1, 10), Ratio::new(1, 3)]);
     if drawn.doze != Ratio::NEVER {
@@ -95,6 +97,7 @@ pub(super) fn falls(seed: u64, plan: &mut Plan) {
     stumble(&mut Chance::new(seed, "family hiccups"), plan);
     throttle(&mut Chance::new(seed, "family throttle"), plan);
     part(&mut Chance::new(seed, "family links"), plan);
+    super::committers::hear_nothing(seed, plan);
     super::committers::stand_still(seed, plan);
     plan.faults.sort_by_key(|fault| fault.at);
 }

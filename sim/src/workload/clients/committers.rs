@@ -46,6 +46,11 @@ struct Committer {
     proofs: Arc<Proofs>,
     /// To the group's coordinator, which has heard of the newest topic.
     link: Option<Link>,
+    /// Where that was found last, and where before that, if it was elsewhere.
+    coordinator: Option<String>,
+    former: Option<String>,
+    /// It was found elsewhere, and nothing was committed there yet.
+    has_moved: bool,
     /// That has the name now, once there is one.
     topic: TopicId,
     /// How many had the name before.
@@ -71,6 +76,9 @@ pub async fn live(scene: Scene, client: u32, proofs: Arc<Proofs>) {
         spec,
         proofs,
         link: None,
+        coordinator: None,
+        former: None,
+        has_moved: false,
         topic: TopicId::NONE,
         topics: 0,
         gone: BTreeSet::new(),
@@ -155,10 +163,16 @@ impl Committer {
         } else if self.chance.one_in(3) {
             let partition = self.chance.below(self.spec.partitions.into()) as u32;
             let by_name = self.chance.one_in(3);
-            self.commit(partition, by_name).await;
+            let number = self.commit(partition, by_name).await;
+            // Who coordinated before must not tell what it knew then.
+            if number.is_some() && std::mem::take(&mut self.has_moved) {
+                self.read_at_the_former().await;
+            }
         } else if self.chance.one_in(2) {
             let by_name = self.chance.one_in(3);
             let _ = self.read(by_name).await;
+        } else if self.chance.one_in(3) {
+            self.read_at_the_former().await;
         } else {
             self.read_anywhere().await;
         }

@@ -87,6 +87,10 @@ impl Committer {
         }
         let address = format!("{}:{}", found.host.as_str(), found.port);
         let mut link = self.scene.connect_to(self.client, &address).await.ok_or_else(nowhere)?;
+        if self.coordinator.as_ref() != Some(&address) {
+            self.former = self.coordinator.replace(address);
+            self.has_moved = self.former.is_some();
+        }
         let until = self.now() + timeout;
         while self.named(&mut link).await? != self.topic {
             if self.now() >= until {
@@ -178,8 +182,20 @@ impl Committer {
 
     /// Asks any node, as one that was told of a coordinator a while ago, or just now.
     pub(super) async fn read_anywhere(&mut self) {
+        let Some(link) = self.scene.connect(self.client).await else { return };
+        self.read_by(link).await;
+    }
+
+    /// Asks the coordinator of before, as one that was told of it a while ago.
+    pub(super) async fn read_at_the_former(&mut self) {
+        let Some(address) = self.former.clone() else { return };
+        let Some(link) = self.scene.connect_to(self.client, &address).await else { return };
+        reached!("a-coordinator-of-before-is-asked");
+        self.read_by(link).await;
+    }
+
+    async fn read_by(&mut self, mut link: Link) {
         let request = self.question(false);
-        let Some(mut link) = self.scene.connect(self.client).await else { return };
         for _ in 0..1 + self.chance.below(4) {
             let (invoked, timeout) = (self.now(), self.scene.timeout());
             let answer = within(&*self.scene.clock, timeout, link.call(BY_ID, &request)).await;

@@ -155,6 +155,10 @@ impl Speaker<'_> {
         let is_hasty = !healed && self.actor.chance.hit(spec.hasty);
         let forges = !healed && self.actor.chance.hit(spec.forge);
         let mut left = self.actor.chance.between(spec.records);
+        // Where the transaction has written nothing yet, its coordinator is asked.
+        if is_hasty && self.actor.chance.one_in(2) {
+            left = 0;
+        }
         let mut good = true;
         while good && left > 0 {
             let count = (1 + self.actor.chance.below(BATCH_MAX)).min(left);
@@ -251,24 +255,38 @@ impl Speaker<'_> {
         false
     }
 
-    /// A batch to each partition at once. Nobody waits for what becomes of them.
+    /// A batch to each partition at once, those for one leader in one request or each in its own.
+    /// Nobody waits for what becomes of them.
     async fn send_and_forget(&mut self, transaction: usize) -> bool {
         let places = 0..self.actor.spec.partitions;
         let places: Vec<Place> = places.map(|index| Place { topic: Topic::Input, index }).collect();
-        let mut ready = Vec::new();
+        let (together, mut ready) = (self.actor.chance.one_in(2), Vec::new());
         for place in places {
             if !self.join(place).await {
                 return false;
             }
             let Some(leader) = self.leader(place).await else { return false };
-            ready.push((place, leader));
+            let group = if together { 0 } else { place.index };
+            ready.push(((leader, group), place));
         }
         reached!("an-end-overtakes-batches");
-        for (place, leader) in ready {
+        let mut requests = BTreeMap::<(String, u32), Vec<(Place, Batch)>>::new();
+        for (to, place) in ready {
             let batch = self.draw_batch(transaction, place, 1);
-            let request = self.produce_request(place, &batch);
-            let (version, what) = (self.produce_version(), batch.told(place));
-            self.echo(&leader, version, request, Duration::ZERO, &what);
+            requests.entry(to).or_default().push((place, batch));
+        }
+        for ((leader, _), mut batches) in requests {
+            let what: Vec<String> = batches.iter().map(|(place, it)| it.told(*place)).collect();
+            let mut what = what.join(", ");
+            let strangers = self.strangers(batches[0].0);
+            if !strangers.is_empty() {
+                reached!("others-stand-in-one-request");
+                what =
+                    format!("{what}, and {} of producers that there never were", strangers.len());
+            }
+            batches.extend(strangers);
+            let request = self.produce_request(batches.iter().map(|(place, it)| (*place, it)));
+            self.echo(&leader, self.produce_version(), request, Duration::ZERO, &what);
         }
         // About as long as they take to their leaders, and these to ask the coordinator.
         let way = self.actor.scene.plan.link.latency.high * 5;

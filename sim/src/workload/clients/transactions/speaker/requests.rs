@@ -29,6 +29,8 @@ const METADATA: i16 = 9;
 const MARK: i16 = 2;
 /// No id comes so far in one run.
 const NEVER_GIVEN: i16 = 20_000;
+/// Nor does any node give so large a producer id.
+const NEVER_GIVEN_ID: i64 = 1 << 40;
 
 /// What a producer goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,19 +287,24 @@ impl Speaker<'_> {
         if self.old { PRODUCE.1 } else { PRODUCE.0 }
     }
 
-    pub(super) fn produce_request(&self, place: Place, batch: &Batch) -> m::ProduceRequest {
-        let Who { producer: id, epoch } = batch.who;
-        let producer = Producer { id, epoch, sequence: batch.sequence };
-        let built = values::transactional_batch(&batch.values, producer, batch.at);
-        let mut records = Records::default();
-        for chunk in built.chunks() {
-            records.push(chunk);
-        }
-        let index = place.index as i32;
-        let partition = m::produce::PartitionProduceData { index, records: Some(records) };
+    pub(super) fn produce_request<'a>(
+        &self,
+        batches: impl IntoIterator<Item = (Place, &'a Batch)>,
+    ) -> m::ProduceRequest {
+        let row = |(place, batch): (Place, &Batch)| {
+            let Who { producer: id, epoch } = batch.who;
+            let producer = Producer { id, epoch, sequence: batch.sequence };
+            let built = values::transactional_batch(&batch.values, producer, batch.at);
+            let mut records = Records::default();
+            for chunk in built.chunks() {
+                records.push(chunk);
+            }
+            let index = place.index as i32;
+            m::produce::PartitionProduceData { index, records: Some(records) }
+        };
         let topic = m::produce::TopicProduceData {
-            name: Text::from_static(place.topic.name()),
-            partition_data: vec![partition],
+            name: Text::from_static(Topic::Input.name()),
+            partition_data: batches.into_iter().map(row).collect(),
             ..Default::default()
         };
         m::ProduceRequest {
@@ -308,6 +315,18 @@ impl Speaker<'_> {
         }
     }
 
+    /// Batches of producers that there never were, which somebody puts into the same request: their
+    /// coordinator is asked about each of them, one after the other.
+    pub(super) fn strangers(&mut self, place: Place) -> Vec<(Place, Batch)> {
+        let count = *self.actor.chance.pick(&[0, 0, 1, 4, 12, 40]);
+        let stranger = |number| {
+            let who = Who { producer: NEVER_GIVEN_ID + number, epoch: 0 };
+            let values = self.draw_values(1);
+            (place, Batch { who, sequence: 0, values, at: self.actor.scene.now().wall })
+        };
+        (0..count).map(stranger).collect()
+    }
+
     /// The first offset, if it is stored.
     pub(super) async fn produce(
         &mut self,
@@ -315,7 +334,7 @@ impl Speaker<'_> {
         batch: &Batch,
     ) -> Option<Result<i64, Code>> {
         let leader = self.leader(place).await?;
-        let request = self.produce_request(place, batch);
+        let request = self.produce_request([(place, batch)]);
         let (version, what) = (self.produce_version(), batch.told(place));
         let response = self.ask_twice(&leader, version, request, &what).await?;
         let row = response.responses.first()?.partition_responses.first()?;
