@@ -97,15 +97,18 @@ pub(super) fn hear_nothing(seed: u64, plan: &mut Plan) {
         return;
     }
     plan.story.push("family: a node hears nothing of the others, and clients reach it".to_owned());
-    plan.run.safety = plan.run.safety.max(Duration::from_secs(10));
+    plan.run.safety = plan.run.safety.max(Duration::from_secs(12));
     // Whoever waits for what it hears nothing of finds the successor in time.
     plan.workload.timeout = plan.workload.timeout.min(millis(1000));
     for _ in 0..1 + chance.below(2) {
-        let during = millis(2500 + chance.below(2500));
-        let latest = plan.run.safety.saturating_sub(during);
-        let at = millis(chance.below(latest.as_millis() as u64 + 1));
+        let during = millis(3500 + chance.below(2500));
+        // The cluster is there by then, and everybody has begun.
+        let earliest = millis(2500);
+        let spare = plan.run.safety.saturating_sub(during + earliest);
+        let at = earliest + millis(chance.below(spare.as_millis() as u64 + 1));
         let node = 1 + chance.below(u64::from(plan.cluster.nodes)) as u32;
-        plan.faults.retain(|fault| fault.at < at || fault.at > at + during);
+        let before = at.saturating_sub(millis(2000));
+        plan.faults.retain(|fault| fault.at < before || fault.at > at + during);
         let (other, direction) = (None, Direction::Both);
         let kind = Kind::CutPeers(CutPeers { other, direction, during });
         plan.faults.push(Fault { at, node, kind });
