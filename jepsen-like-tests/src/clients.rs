@@ -9,12 +9,16 @@ mod scenarios;
 pub mod table;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use adapter::{Adapter, Failure};
 use scenarios::Scenarios;
 use table::{Cell, Table};
 
 use crate::stopwatch::Stopwatch;
+
+/// Clients at once, once all is written.
+const SIDE_BY_SIDE: usize = 2;
 
 /// Runs every scenario with every client (or those named in `only`) against `bootstrap`.
 ///
@@ -25,7 +29,7 @@ pub fn run(
     root: &Path,
     bootstrap: &str,
     only: &[String],
-    progress: impl Fn(&str),
+    progress: impl Fn(&str) + Sync,
 ) -> Result<Table, Failure> {
     let every = adapter::all(root)?;
     let chosen: Vec<&Adapter> =
@@ -43,20 +47,47 @@ pub fn run(
     // Acks=0 promises nothing about when; half a second is long for a local broker.
     std::thread::sleep(std::time::Duration::from_millis(500));
     let truth = scenarios.truth(&mut table)?;
-    for client in &chosen {
+    let play = |client: &Adapter| {
         at("reading with", client);
-        table.set(&client.name, "read all", scenarios.read_all(client, &truth));
-        table.set(&client.name, "find by time", scenarios.find_by_time(client));
+        let mut cells = vec![
+            ("read all", scenarios.read_all(client, &truth)),
+            ("find by time", scenarios.find_by_time(client)),
+        ];
         at("grouping", client);
         let (group, resume) = scenarios.group(client);
-        table.set(&client.name, "group of two", group);
-        table.set(&client.name, "resume", resume);
+        cells.extend([("group of two", group), ("resume", resume)]);
         at("transactions with", client);
-        table.set(&client.name, "transactions", scenarios.transact(client));
+        cells.push(("transactions", scenarios.transact(client)));
         at("administering with", client);
-        table.set(&client.name, "admin", scenarios.admin(client));
+        cells.push(("admin", scenarios.admin(client)));
+        cells
+    };
+    for (client, cells) in chosen.iter().zip(side_by_side(&chosen, play)) {
+        for (scenario, cell) in cells {
+            table.set(&client.name, scenario, cell);
+        }
     }
     Ok(table)
+}
+
+/// What `play` gives for each client, in their order. Clients wait more than they work: for members
+/// of groups, and for records that never come. Each has topics and groups of its own.
+fn side_by_side<T: Send>(clients: &[&Adapter], play: impl Fn(&Adapter) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut played = Vec::new();
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(client) = clients.get(place) else { return played };
+            played.push((place, play(client)));
+        }
+    };
+    let mut played: Vec<(usize, T)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..SIDE_BY_SIDE).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("no scenario panics")).collect()
+    });
+    played.sort_by_key(|(place, _)| *place);
+    played.into_iter().map(|(_, result)| result).collect()
 }
 
 /// A cell for what the client cannot do, or the scenario's outcome.
@@ -67,5 +98,19 @@ fn unless(cannot: Option<&str>, scenario: impl FnOnce() -> Result<String, Failur
             Ok(note) => Cell::Passed(note),
             Err(failure) => Cell::Failed(failure.0),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_client_is_played_once_and_they_stay_in_order() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+        let every = adapter::all(root).expect("descriptions");
+        let all: Vec<&Adapter> = every.iter().collect();
+        let names: Vec<&str> = all.iter().map(|client| client.name.as_str()).collect();
+        assert_eq!(side_by_side(&all, |client| client.name.clone()), names);
     }
 }

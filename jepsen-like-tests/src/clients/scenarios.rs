@@ -1,6 +1,7 @@
 //! The scenarios, each a function from a client to a cell.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
 
 use serde_json::{Value, json};
 
@@ -37,7 +38,7 @@ struct Written {
 pub(super) struct Scenarios<'a> {
     bootstrap: &'a str,
     every: &'a [Adapter],
-    written: std::cell::RefCell<Vec<Written>>,
+    written: Mutex<Vec<Written>>,
     /// Makes topic names of one run differ from those of another on the same broker.
     run: i64,
 }
@@ -74,6 +75,10 @@ impl<'a> Scenarios<'a> {
         scenarios.client(WRITER)?.call("create", &create, &[])?;
         scenarios.write_shared()?;
         Ok(scenarios)
+    }
+
+    fn written(&self) -> MutexGuard<'_, Vec<Written>> {
+        self.written.lock().expect("no scenario panics")
     }
 
     fn topic(&self, client: &str, what: &str) -> String {
@@ -123,7 +128,7 @@ impl<'a> Scenarios<'a> {
             }
             *expected += 1;
         }
-        self.written.borrow_mut().push(Written {
+        self.written().push(Written {
             writer: writer.name.clone(),
             topic,
             records: records.to_vec(),
@@ -193,7 +198,7 @@ impl<'a> Scenarios<'a> {
 
     /// Reads everything with the oracle and compares it with what was sent.
     pub(super) fn truth(&self, table: &mut Table) -> Result<Truth, Failure> {
-        let written = self.written.borrow();
+        let written = self.written();
         let counts = written.iter().map(|w| (w.topic.clone(), w.records.len())).collect();
         let truth = self.client(ORACLE)?.consume(self.bootstrap, &counts)?;
         for w in written.iter() {
