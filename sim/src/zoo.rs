@@ -67,6 +67,10 @@ const fn nodes(nodes: u32) -> Place {
     Place { world: World::Nodes, nodes, only: None }
 }
 
+const fn core_transactions(nodes: u32) -> Place {
+    Place { world: World::Cores, nodes, only: Some(Only::Transactions) }
+}
+
 const fn transactions(nodes: u32) -> Place {
     Place { world: World::Nodes, nodes, only: Some(Only::Transactions) }
 }
@@ -89,6 +93,10 @@ const ONE_AND_THREE: &[Place] = &[nodes(1), nodes(3)];
 /// With five nodes, some may be away while all others go on.
 const TRANSACTIONS: &[Place] = &[transactions(1), transactions(3), transactions(5)];
 const THREE_TRANSACTIONS: &[Place] = &[transactions(3), transactions(5)];
+/// What the machines decide, where several nodes have them: in the world of cores first.
+const CORE_TRANSACTIONS: &[Place] =
+    &[core_transactions(3), transactions(1), transactions(3), transactions(5)];
+const THREE_CORE_TRANSACTIONS: &[Place] = &[core_transactions(3), transactions(3), transactions(5)];
 
 const fn mutant(entry: &'static str, slug: &'static str, places: &'static [Place]) -> Mutant {
     Mutant { slug, entry, places, not_yet: "" }
@@ -196,19 +204,19 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("E5", "sequence-wrap", BOTH),
     mutant("E7", "state-dies-with-log", BOTH),
     mutant("E9", "pid-block-issued-twice", ONE_AND_THREE),
-    mutant("E10", "dedup-across-transactions", TRANSACTIONS),
+    mutant("E10", "dedup-across-transactions", CORE_TRANSACTIONS),
     mutant("F1", "late-produce-joins-next-txn", TRANSACTIONS),
-    mutant("F2", "late-endtxn-ends-next-txn", TRANSACTIONS),
+    mutant("F2", "late-endtxn-ends-next-txn", CORE_TRANSACTIONS),
     mutant("F3", "verified-then-raced", THREE_TRANSACTIONS),
     mutant("F4", "group-check-then-write", THREE_TRANSACTIONS),
-    mutant("F5", "timeout-abort-keeps-epoch", TRANSACTIONS),
-    mutant("F6", "endtxn-accepts-newer-epoch", TRANSACTIONS),
-    mutant("F7", "completion-written-twice", THREE_TRANSACTIONS),
-    mutant("F8", "pending-map-aba", THREE_TRANSACTIONS),
-    mutant("F11", "lso-inclusive", TRANSACTIONS),
-    mutant("F12", "partition-add-in-memory", TRANSACTIONS),
-    mutant("F16", "retry-commit-lied-to", TRANSACTIONS),
-    mutant("F19", "group-txn-state-wrong-after-replay", TRANSACTIONS),
+    mutant("F5", "timeout-abort-keeps-epoch", CORE_TRANSACTIONS),
+    mutant("F6", "endtxn-accepts-newer-epoch", CORE_TRANSACTIONS),
+    mutant("F7", "completion-written-twice", THREE_CORE_TRANSACTIONS),
+    mutant("F8", "pending-map-aba", THREE_CORE_TRANSACTIONS),
+    mutant("F11", "lso-inclusive", CORE_TRANSACTIONS),
+    mutant("F12", "partition-add-in-memory", CORE_TRANSACTIONS),
+    mutant("F16", "retry-commit-lied-to", CORE_TRANSACTIONS),
+    mutant("F19", "group-txn-state-wrong-after-replay", CORE_TRANSACTIONS),
     not_yet("F13", "coordinator-epoch-goes-back", entries::REMEMBERED),
     not_yet("F14", "epoch-exhaustion", entries::LONG),
     mutant("F17", "expiry-leaves-pending-state", THREE_TRANSACTIONS),
@@ -241,7 +249,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("-", "client-renumbers-retries", NODES),
     mutant("-", "client-passes-over-a-lost-answer", NODES),
     mutant("-", "client-aborts-a-producer-for-good", TRANSACTIONS),
-    mutant("-", "late-marker-ends-next-transaction", TRANSACTIONS),
-    mutant("-", "transaction-answer-before-log", TRANSACTIONS),
+    mutant("-", "late-marker-ends-next-transaction", CORE_TRANSACTIONS),
+    mutant("-", "transaction-answer-before-log", CORE_TRANSACTIONS),
     mutant("-", "transaction-told-before-committed", THREE_TRANSACTIONS),
 ];

@@ -1,7 +1,7 @@
 //! Some lives of the pure machines, in every test run; `cargo sim campaign --world cores`
 //! has the rest.
 
-use quorate_sim::plan::draw::{draw, draw_cluster};
+use quorate_sim::plan::draw::{Only, draw, draw_cluster, draw_cluster_only};
 use quorate_sim::run::{Options, Verdict, World, run};
 
 #[test]
@@ -40,4 +40,24 @@ fn the_same_seed_gives_several_nodes_the_same_lives() {
         let hash = || run(&draw_cluster(seed, 5), World::Cores, Options::default()).trace.hash;
         assert_eq!(hash(), hash(), "seed {seed}");
     }
+}
+
+/// Of plans that have coordinators: what is committed in transactions, and by clients that commit
+/// offsets only.
+#[test]
+fn coordinators_among_several_nodes_keep_their_promises() {
+    let (mut transactions, mut offsets) = (0, 0);
+    for seed in 0..14 {
+        let only = (seed % 2 == 0).then_some(Only::Transactions);
+        let plan = draw_cluster_only(seed, 3, only);
+        if plan.transactions.is_none() && plan.committers.is_none() {
+            continue;
+        }
+        let report = run(&plan, World::Cores, Options::default());
+        assert_eq!(report.verdict, Verdict::Passed, "seed {seed}: {:#?}", report.sentences());
+        transactions += report.tally.transactions;
+        offsets += report.tally.groups;
+    }
+    assert!(transactions > 100, "{transactions}");
+    assert!(offsets > 50, "{offsets}");
 }

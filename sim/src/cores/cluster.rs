@@ -6,7 +6,10 @@
 
 mod asks;
 mod chatter;
+mod cleaner;
 mod clients;
+mod committers;
+mod conversations;
 mod disk;
 mod ends;
 mod inject;
@@ -17,7 +20,9 @@ mod node;
 mod operator;
 mod readers;
 mod refine;
+mod replay;
 mod shadow;
+mod transactions;
 mod wires;
 mod words;
 mod writers;
@@ -30,11 +35,15 @@ use quorate_core::partition::interface::Message;
 use quorate_core::shard::interface::Input;
 use quorate_core::time::Instant;
 
+use self::cleaner::Passed;
 use self::clients::{Answer, Clients, Request};
+use self::conversations::{Ask, Conversations};
 use self::disk::Report;
 use self::node::Node;
 use self::operator::Operators;
+use self::replay::Replay;
 use self::shadow::Shadow;
+use self::transactions::{Done, Errand};
 use self::wires::Wires;
 use super::VALUE_BYTES_MAX;
 use crate::chance::Chance;
@@ -68,6 +77,14 @@ enum Event {
     Connected { n: usize, life: u32, peer: usize },
     /// Nobody listens any more where `peer` did.
     Gone { n: usize, life: u32, peer: usize },
+    /// A coordinator's log is read on.
+    Replays { n: usize, life: u32, replay: Box<Replay> },
+    /// A pass of compaction is over.
+    Passed { n: usize, life: u32, passed: Box<Passed> },
+    /// Nobody waits for an errand any longer.
+    ErrandDue { n: usize, life: u32, errand: u64 },
+    /// A client's request leaves once more, or late.
+    Late { client: u32, n: usize, ask: Box<Ask> },
     /// A client's request arrives.
     Request(Box<Request>),
     /// A reader that found nothing reaches the machine: what it looked at may be old by then.
@@ -138,6 +155,16 @@ enum Payload {
         turn: u64,
         outcome: Option<quorate_core::controller::interface::Outcome>,
     },
+    /// Something to be done for the sake of a transaction.
+    Errand {
+        errand: u64,
+        what: Errand,
+    },
+    /// It is done.
+    Done {
+        errand: u64,
+        done: Done,
+    },
 }
 
 impl Payload {
@@ -152,6 +179,8 @@ impl Payload {
             }
             Self::Ask { input, .. } => format!("{from} asks: {input:?}"),
             Self::Told { outcome, .. } => format!("{from} answers: {outcome:?}"),
+            Self::Errand { what, .. } => format!("{from} {}", words::of_errand(what)),
+            Self::Done { done, .. } => format!("{from} {}", words::of_done(*done)),
         }
     }
 }
@@ -169,6 +198,9 @@ impl Event {
             | Self::Connected { n, life, .. }
             | Self::Gone { n, life, .. }
             | Self::Waits { n, life, .. }
+            | Self::Replays { n, life, .. }
+            | Self::Passed { n, life, .. }
+            | Self::ErrandDue { n, life, .. }
             | Self::Stopping { n, life, .. } => Some((n, life)),
             _ => None,
         }
@@ -183,6 +215,7 @@ struct Cluster {
     nodes: Vec<Node>,
     wires: Wires,
     clients: Clients,
+    conversations: Conversations,
     operators: Operators,
     /// How often the metadata is written, if it is busy.
     chatter: Option<Duration>,
@@ -256,6 +289,7 @@ impl Cluster {
             nodes,
             wires: Wires::new(&plan),
             clients: Clients::new(&plan),
+            conversations: Conversations::new(&plan),
             operators: Operators::default(),
             shadow: Shadow::new(&plan),
             todo: VecDeque::new(),
@@ -314,6 +348,10 @@ impl Cluster {
             Event::Beat { n, turn, .. } => self.on_beat(n, turn),
             Event::Connected { n, peer, .. } => self.on_connected(n, peer),
             Event::Gone { n, peer, .. } => self.on_gone(n, peer),
+            Event::Replays { n, replay, .. } => self.on_replay(n, replay),
+            Event::Passed { n, passed, .. } => self.on_passed(n, *passed),
+            Event::ErrandDue { n, errand, .. } => self.on_errand_due(n, errand),
+            Event::Late { client, n, ask } => self.on_late(client, n, ask),
             Event::Request(request) => self.on_request(request),
             Event::Waits { n, wait, .. } => self.on_waits(n, *wait),
             Event::Answer(answer) => self.on_answer(*answer),

@@ -11,6 +11,7 @@ use quorate_core::shard::interface::Input;
 use quorate_core::time::{Instant, Now, Timestamp};
 use quorate_net::kafka::error::Code;
 
+use super::conversations::{Ask, Reply};
 use super::node::{WALL_START, Waiting, place_of};
 use super::readers::ReaderActor;
 use super::writers::WriterActor;
@@ -51,6 +52,8 @@ pub(super) enum What {
         partition: Partition,
         from: i64,
     },
+    /// Of a client that holds a conversation.
+    Conversation(Box<Ask>),
 }
 
 /// Who waits for an answer of a shard.
@@ -99,6 +102,7 @@ pub(super) enum Told {
         end: End,
         next: Option<i64>,
     },
+    Conversation(Box<Reply>),
 }
 
 pub(super) struct Clients {
@@ -156,6 +160,7 @@ impl Cluster {
         for client in self.clients.numbers() {
             self.wake_after(client, Duration::from_millis(1));
         }
+        self.wake_conversations();
     }
 
     pub(super) fn wake_after(&mut self, client: u32, delay: Duration) {
@@ -170,15 +175,19 @@ impl Cluster {
     }
 
     pub(super) fn on_wake(&mut self, client: u32, token: u64) {
-        if self.clients.are_done {
+        if self.clients.are_done && !self.conversations.has(client) {
             return;
         }
         if let Some(writer) = self.clients.writers.get(&client) {
             if writer.token == token {
                 self.on_writer_wakes(client);
             }
-        } else if self.clients.readers[&client].token == token {
-            self.read_next(client);
+        } else if let Some(reader) = self.clients.readers.get(&client) {
+            if reader.token == token {
+                self.read_next(client);
+            }
+        } else {
+            self.on_conversation_wakes(client, token);
         }
     }
 
@@ -256,11 +265,12 @@ impl Cluster {
                 let waiting = Client { client, attempt, partition: id, what };
                 self.read_or_wait(n, waiting, from);
             }
+            What::Conversation(ask) => self.on_ask(n, client, attempt, *ask),
         }
     }
 
     /// Until when a client waits for the node's replicas, by the node's clock.
-    fn until(&self, n: usize) -> Instant {
+    pub(super) fn until(&self, n: usize) -> Instant {
         self.nodes[n].now(self.agenda.now).monotonic + self.timeout()
     }
 
@@ -348,7 +358,7 @@ impl Cluster {
         self.reply(n, client, attempt, told);
     }
 
-    fn reply(&mut self, n: usize, client: u32, attempt: u64, told: Told) {
+    pub(super) fn reply(&mut self, n: usize, client: u32, attempt: u64, told: Told) {
         if let Some(at) = self.wires.reply_arrives(client, n, self.agenda.now) {
             let answer = Answer { client, n, attempt, told };
             self.agenda.at(at, Event::Answer(Box::new(answer)));
@@ -358,16 +368,20 @@ impl Cluster {
     pub(super) fn on_answer(&mut self, answer: Answer) {
         if self.clients.writers.contains_key(&answer.client) {
             self.on_writer_answer(answer);
-        } else {
+        } else if self.clients.readers.contains_key(&answer.client) {
             self.on_reader_answer(answer);
+        } else {
+            self.on_conversation_answer(answer);
         }
     }
 
     pub(super) fn on_broken(&mut self, client: u32, n: usize, attempt: u64) {
         if self.clients.writers.contains_key(&client) {
             self.on_writer_broken(client, n, attempt);
-        } else {
+        } else if self.clients.readers.contains_key(&client) {
             self.on_reader_broken(client, n, attempt);
+        } else {
+            self.on_conversation_broken(client, n, attempt);
         }
     }
 

@@ -76,6 +76,10 @@ impl Disk {
         self.logs.get(&partition)
     }
 
+    pub(super) fn log_mut(&mut self, partition: PartitionId) -> Option<&mut Log> {
+        self.logs.get_mut(&partition)
+    }
+
     pub(super) fn logs(&self) -> impl Iterator<Item = (PartitionId, &Log)> {
         self.logs.iter().map(|(&partition, log)| (partition, log))
     }

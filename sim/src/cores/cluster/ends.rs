@@ -13,11 +13,12 @@ use crate::chance::Chance;
 use crate::fault::power_loss::Unsynced;
 use crate::history::{Call, End, Partition, Value};
 use crate::plan::Acks;
+use crate::shadow::compacted;
 
 impl Cluster {
     /// Whether every writer has shown that all works, and every copy is in sync.
     pub(super) fn is_well(&self) -> bool {
-        self.is_whole() && self.unproven().next().is_none()
+        self.is_whole() && self.unproven().next().is_none() && self.uncommitted().is_none()
     }
 
     fn unproven(&self) -> impl Iterator<Item = (u32, Partition)> {
@@ -35,6 +36,7 @@ impl Cluster {
             self.unproven()
                 .map(|(client, partition)| format!("c{client} got no answer on {partition}")),
         );
+        missing.extend(self.uncommitted());
         missing
     }
 
@@ -107,9 +109,18 @@ impl Cluster {
             }
         }
         self.clients.are_done = true;
+        self.conversations.end();
         let end = self.agenda.now + patience;
         self.go_on(end, |cluster| cluster.is_whole() && cluster.is_quiet());
+        if self.plan.transactions.is_some() {
+            self.read_transactions(patience);
+            // Leaderships may have gone back meanwhile.
+            let end = self.agenda.now + patience;
+            self.go_on(end, |cluster| cluster.is_whole() && cluster.is_quiet());
+        }
+        let hangs = std::mem::take(&mut self.observed.stuck);
         self.observed.stuck = self.missing();
+        self.observed.stuck.extend(hangs);
         if self.observed.stuck.is_empty() && !self.is_quiet() {
             self.observed.stuck.push(self.unquiet());
         }
@@ -122,11 +133,15 @@ impl Cluster {
         self.history.begin_last_phase();
         self.read_everything();
         self.compare_copies();
+        self.compare_transactional();
     }
 
     /// Whether every copy has all of its log, committed and written, and every node all of the
     /// metadata.
     fn is_quiet(&self) -> bool {
+        if self.hanging().is_some() {
+            return false;
+        }
         let applied = self.nodes.iter().map(|node| node.applied).collect::<BTreeSet<_>>();
         let partitions = &self.clients.partitions;
         applied.len() == 1 && partitions.iter().all(|partition| self.ends(*partition).is_some())
@@ -137,7 +152,9 @@ impl Cluster {
         let partition = partitions.iter().find(|partition| self.ends(**partition).is_none());
         match partition {
             Some(partition) => format!("the copies of {partition} do not come together"),
-            None => "the metadata does not come to all nodes".to_owned(),
+            None => self
+                .hanging()
+                .unwrap_or_else(|| "the metadata does not come to all nodes".to_owned()),
         }
     }
 
@@ -172,9 +189,15 @@ impl Cluster {
         }
     }
 
-    fn copies_differ(&self, leader: usize, n: usize, id: PartitionId) -> Option<String> {
+    pub(super) fn copies_differ(&self, leader: usize, n: usize, id: PartitionId) -> Option<String> {
         let (one, other) = (self.nodes[leader].disk.log(id)?, self.nodes[n].disk.log(id)?);
         let start = one.state().log_start.max(other.state().log_start);
+        if one.is_compacted || other.is_compacted {
+            // Each has compacted its own.
+            let [one, other] = [one, other].map(super::log::Log::survivors);
+            let (offset, why) = compacted::difference(&one, &other, start)?;
+            return Some(format!("{} and {} differ at {offset}: {why}", NAMES[leader], NAMES[n]));
+        }
         let known = |stored: &super::log::Stored| stored.known;
         let above = |known: &Known| known.base >= start;
         let one: Vec<Known> = one.batches(start).map(known).filter(above).collect();
@@ -200,7 +223,8 @@ impl Cluster {
                 .plan
                 .topics
                 .iter()
-                .any(|topic| topic.retention_bytes.is_some() || topic.retention_time.is_some());
+                .any(|topic| topic.retention_bytes.is_some() || topic.retention_time.is_some())
+            || self.plan.topics.iter().any(|topic| topic.compact);
         // An unclean leader's followers begin anew, and what leaves a node is not set aside.
         let wiped = self.shadow.wiped || self.shadow.is_dropped || self.shadow.is_unclean;
         let finished = self.history.last_phase.is_some() && self.observed.stuck.is_empty();

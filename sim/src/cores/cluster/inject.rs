@@ -161,7 +161,8 @@ impl Cluster {
     /// The connections of a client, or of all, to a node break after a time.
     fn break_links(&mut self, client: Option<u32>, n: usize, after: Duration) {
         self.wires.reset_clients(client, n, self.agenda.now + after);
-        for other in self.clients.numbers() {
+        let others = self.clients.numbers().into_iter().chain(self.conversations.numbers());
+        for other in others {
             if client.is_none_or(|client| client == other) {
                 self.agenda.after(after, Event::Broken { client: other, n, attempt: u64::MAX });
             }

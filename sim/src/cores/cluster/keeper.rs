@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use quorate_core::id::{LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, PartitionId, TopicId};
 use quorate_core::metadata::config::TopicConfigs;
+use quorate_core::metadata::topic::{OFFSETS_TOPIC, TRANSACTIONS_TOPIC};
 use quorate_core::metadata::{ConfigResource, Image, Record, Topic};
 use quorate_core::partition::interface::{Input as ForReplica, PartitionConfig};
 use quorate_core::shard::interface::{Input, Open, Role};
@@ -140,9 +141,12 @@ impl Cluster {
             let config = configs.partition_config(assignment, rack);
             let epochs = (assignment.leader_epoch, assignment.partition_epoch);
             let shown = Shown { epochs, config: config.clone() };
+            let is_compacted = config.compact;
             let Some(before) = self.nodes[n].keeper.open.insert(partition, shown) else {
                 let recovered = self.recover(n, partition);
-                let role = Role::Data;
+                let log = self.nodes[n].disk.log_mut(partition);
+                log.into_iter().for_each(|log| log.is_compacted |= is_compacted);
+                let role = role_of(&topic.name);
                 let assignment = assignment.clone();
                 let open = Open { partition, role, recovered, config, assignment };
                 self.tell(n, Input::Open(Box::new(open)));
@@ -177,6 +181,15 @@ impl Cluster {
         for partition in strays {
             self.remove_log(n, partition);
         }
+    }
+}
+
+/// Whose truth stands in a partition of this topic.
+fn role_of(topic: &str) -> Role {
+    match topic {
+        OFFSETS_TOPIC => Role::Offsets,
+        TRANSACTIONS_TOPIC => Role::Transactions,
+        _ => Role::Data,
     }
 }
 

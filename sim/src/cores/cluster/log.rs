@@ -2,7 +2,7 @@
 //! would make of it; and it can be cut back.
 
 use std::cell::OnceCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::{self, Debug};
 
 use quorate_core::batch::{Batch, Levels};
@@ -14,6 +14,8 @@ use quorate_core::segment::frame::FRAME_HEADER_BYTES;
 
 use crate::history::Seen;
 use crate::workload::values;
+
+mod cleaning;
 
 /// A batch by what tells it from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +73,8 @@ pub(super) struct Log {
     partition: PartitionId,
     /// Told from a log of the same name that was there before.
     pub(super) born: u64,
-    /// The state in front of the first batch that is kept.
+    /// The state in front of the first batch that is kept, or, where some are compacted, at the end
+    /// of those: a start has a snapshot from there.
     floor: Recovered,
     batches: VecDeque<Stored>,
     /// Where segments begin that are kept.
@@ -88,6 +91,13 @@ pub(super) struct Log {
     pub(super) cut: Vec<Batch>,
     /// What is wrong with what was written, if anything.
     pub(super) wrong: Option<String>,
+    /// Its topic is compacted: what stands at an offset may be what a pass has left of it.
+    pub(super) is_compacted: bool,
+    /// What passes have made and nobody has put in its place yet, by generation.
+    made: BTreeMap<u32, Vec<(Batch, Levels)>>,
+    generations: u32,
+    /// How often something was cut off.
+    pub(super) cuts: u64,
 }
 
 impl Log {
@@ -104,6 +114,10 @@ impl Log {
             memory: Fold::default(),
             cut: Vec::new(),
             wrong: None,
+            is_compacted: false,
+            made: BTreeMap::new(),
+            generations: 0,
+            cuts: 0,
         }
     }
 
@@ -146,6 +160,7 @@ impl Log {
             self.apply(op);
         }
         self.written = 0;
+        self.made.clear();
     }
 
     pub(super) fn is_quiet(&self) -> bool {
@@ -161,7 +176,7 @@ impl Log {
     pub(super) fn recover(&self) -> Recovered {
         let mut state = self.floor.clone();
         let mut rolls = self.rolls.iter().copied().peekable();
-        for stored in &self.batches {
+        for stored in self.batches(self.floor.end) {
             while let Some(base) = rolls.next_if(|base| *base <= stored.known.base) {
                 let _ = state.roll(base);
             }
@@ -207,6 +222,8 @@ impl Log {
                 self.begin_anew(offset);
             }
             LogOp::TruncateTo { offset, .. } => {
+                self.cuts += 1;
+                self.lower_floor(offset);
                 while let Some(gone) = self.batches.pop_back_if(|stored| stored.known.next > offset)
                 {
                     self.cut.push(gone.batch);
@@ -215,7 +232,7 @@ impl Log {
                 while self.rolls.pop_back_if(|base| *base > end).is_some() {}
                 self.state = self.recover();
             }
-            LogOp::Replace(_) => unreachable!("no topic is compacted here"),
+            LogOp::Replace(cleaned) => self.replace(&cleaned),
             LogOp::ResetTo { offset } => self.begin_anew(offset),
         }
     }
@@ -234,6 +251,7 @@ impl Log {
     }
 
     fn begin_anew(&mut self, offset: Offset) {
+        self.cuts += 1;
         self.floor = Recovered { log_start: offset, end: offset, ..Recovered::default() };
         self.state = self.floor.clone();
         self.batches.clear();
@@ -245,6 +263,9 @@ impl Log {
         let start = self.state.log_start;
         while let Some(base) = self.rolls.pop_front_if(|base| *base <= start) {
             while let Some(stored) = self.batches.pop_front_if(|stored| stored.known.base < base) {
+                if stored.known.base < self.floor.end {
+                    continue;
+                }
                 let _ = self.floor.apply(&stored.batch, frame_bytes(&stored.batch));
             }
             let _ = self.floor.roll(base);
@@ -277,7 +298,9 @@ impl Log {
         if known.base < self.state.log_start {
             return true;
         }
-        self.batches(known.base).next().is_some_and(|stored| stored.known == *known)
+        let there = self.batches(known.base).next();
+        there.is_some_and(|stored| stored.known == *known)
+            || (self.is_compacted && self.covers(known))
     }
 
     /// For a follower: as `Effect::ReadLog` says.
@@ -345,6 +368,10 @@ pub(super) fn difference(rebuilt: &Recovered, live: &Recovered) -> Option<String
         differ("the leader epochs are", &rebuilt.leader_epochs, &live.leader_epochs)
     } else if rebuilt.producers != live.producers {
         differ("the producers are", &rebuilt.producers, &live.producers)
+    } else if rebuilt.open != live.open {
+        differ("the open transactions are", &rebuilt.open, &live.open)
+    } else if rebuilt.aborted != live.aborted {
+        differ("the aborted transactions are", &rebuilt.aborted, &live.aborted)
     } else if rebuilt.max_timestamp != live.max_timestamp || rebuilt.append_time != live.append_time
     {
         let times = |state: &Recovered| (state.max_timestamp, state.append_time);

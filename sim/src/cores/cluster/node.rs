@@ -17,12 +17,14 @@ use quorate_core::shard::interface::{Effect, Input, OpenSeat, Outcome};
 use quorate_core::time::{Instant, Now, Timestamp};
 
 use super::asks::Ask;
+use super::cleaner::Cleaner;
 use super::clients::Client;
 use super::disk::{Disk, Report};
 use super::inject::Stop;
 use super::keeper::Keeper;
-use super::log::{self, Done};
+use super::log::Done;
 use super::member::Member;
+use super::transactions::{Duty, Errands};
 use super::{Cluster, Event, NAMES, Packet, Payload, Wanted, refine};
 use crate::chance::Chance;
 use crate::plan::{Clock, Plan};
@@ -30,6 +32,7 @@ use crate::spec;
 use crate::trace::{self, Mark};
 
 mod knobs;
+mod recovery;
 
 use self::knobs::Knobs;
 
@@ -59,6 +62,7 @@ pub(super) enum Waiting {
     /// The stop of the node.
     Closing,
     Transfer,
+    Duty(Duty),
 }
 
 pub(super) struct Node {
@@ -75,6 +79,7 @@ pub(super) struct Node {
     /// How often its disk was lost.
     wipes: u8,
     pub(super) disk: Disk,
+    pub(super) cleaner: Cleaner,
     /// The last life ended in good order.
     pub(super) was_clean: bool,
     armed: Option<Instant>,
@@ -84,6 +89,9 @@ pub(super) struct Node {
     pub(super) keeper: Keeper,
     pub(super) member: Member,
     pub(super) asks: BTreeMap<u64, Ask>,
+    pub(super) errands: Errands,
+    /// The number of each coordinator's last replay.
+    pub(super) replays: BTreeMap<PartitionId, u64>,
     pub(super) waiting: BTreeMap<RequestId, Waiting>,
     next_request: u64,
     /// What readers see.
@@ -122,6 +130,7 @@ impl Node {
             wall_jumps: 0,
             wipes: 0,
             disk: Disk::new(plan, NAMES[n]),
+            cleaner: Cleaner::new(plan, NAMES[n]),
             was_clean: false,
             armed: None,
             paused_until: None,
@@ -130,6 +139,8 @@ impl Node {
             keeper: Keeper::default(),
             member: Member::default(),
             asks: BTreeMap::new(),
+            errands: Errands::default(),
+            replays: BTreeMap::new(),
             waiting: BTreeMap::new(),
             next_request: 0,
             views: BTreeMap::new(),
@@ -213,6 +224,8 @@ impl Node {
         self.keeper = Keeper::default();
         self.member = Member::default();
         self.asks.clear();
+        self.errands = Errands::default();
+        self.replays.clear();
         self.waiting.clear();
         self.views.clear();
         (self.committed, self.applied) = (Index::ZERO, Index::ZERO);
@@ -274,30 +287,6 @@ impl Cluster {
         self.settle();
     }
 
-    /// What recovery finds in the log.
-    pub(super) fn recover(
-        &mut self,
-        n: usize,
-        partition: PartitionId,
-    ) -> quorate_core::partition::Recovered {
-        let log = self.nodes[n].disk.open(partition);
-        let recovered = log.recover();
-        if let Some(wrong) = log::difference(&recovered, log.state()) {
-            self.shadow.blame("rebuilt-state", NAMES[n], format!("{partition}: {wrong}"));
-        }
-        let (at_us, id) = (self.agenda.now.as_micros() as u64, self.nodes[n].id);
-        spec::on_replicas(|watch| watch.opens(at_us, id, partition, &recovered));
-        recovered
-    }
-
-    pub(super) fn remove_log(&mut self, n: usize, partition: PartitionId) {
-        self.shadow.is_dropped |= self.nodes[n].disk.log(partition).is_some();
-        self.nodes[n].disk.remove(partition);
-        self.nodes[n].views.remove(&partition);
-        let (at_us, id) = (self.agenda.now.as_micros() as u64, self.nodes[n].id);
-        spec::on_replicas(|watch| watch.vanishes(at_us, id, Some(partition)));
-    }
-
     /// The node's life ends. `power`: what was not synced may be lost, and nobody hears of it;
     /// each log keeps a prefix, as `lose` draws. `false` if it was down.
     pub(super) fn die(
@@ -319,46 +308,6 @@ impl Cluster {
             self.bury(n);
         }
         true
-    }
-
-    /// What storage has seen to be wrong.
-    fn take_wrong(&mut self, n: usize) {
-        if let Some((partition, wrong)) = self.nodes[n].disk.wrong() {
-            self.shadow.blame("rebuilt-state", NAMES[n], format!("{partition}: {wrong}"));
-        }
-    }
-
-    /// Rebuilt state = live state, of every log that is at rest, and whose machine has heard that
-    /// it is: a paused process does not know yet that its log was cut.
-    pub(super) fn compare(&mut self, n: usize) {
-        let node = &self.nodes[n];
-        let Some(shard) = node.shard.as_ref().filter(|_| self.check_every.is_some()) else {
-            return;
-        };
-        let quiet = node.disk.logs().filter(|(_, log)| log.is_quiet());
-        for (partition, log) in quiet {
-            let live = match partition {
-                PartitionId::METADATA => shard.seat().map(|seat| seat.log().log()),
-                _ => shard
-                    .replica(partition)
-                    .filter(|replica| replica.writes_in_flight() == 0)
-                    .map(|replica| replica.log()),
-            };
-            let wrong = live.and_then(|live| log::difference(log.state(), live));
-            if let Some(wrong) = wrong {
-                let wrong = format!("{partition}: rebuilt is not live: {wrong}");
-                self.shadow.blame("rebuilt-state", node.name, wrong);
-            }
-        }
-        let memory = node.disk.log(PartitionId::METADATA).filter(|log| log.is_quiet());
-        if let (Some(log), Some(seat)) = (memory, shard.seat()) {
-            let (sum, memory) = (seat.log().sum(), log.memory());
-            let last = (sum.hard, &sum.snapshot, sum.log.last());
-            if last != (memory.hard, &memory.snapshot, memory.log.last()) {
-                let wrong = "the quorum's memory is not what its log adds up to".to_owned();
-                self.shadow.blame("rebuilt-state", node.name, wrong);
-            }
-        }
     }
 
     pub(super) fn step(&mut self, n: usize, input: Input) {
@@ -430,11 +379,10 @@ impl Cluster {
             Effect::Halt { partition, reason } => {
                 self.nodes[n].halted = Some(format!("{partition}: {reason:?}"));
             }
-            // No partition here is a coordinator's, and no topic is compacted.
-            Effect::Replay { .. }
-            | Effect::Clean { .. }
-            | Effect::Discard { .. }
-            | Effect::SendMarker { .. } => {}
+            Effect::Replay { partition } => self.replay(n, partition),
+            Effect::SendMarker { coordinator, marker } => self.carry(n, coordinator, marker),
+            Effect::Clean { partition, clean } => self.clean(n, partition, &clean),
+            Effect::Discard { partition, cleaned } => self.discard(n, partition, &cleaned),
         }
     }
 
@@ -457,6 +405,7 @@ impl Cluster {
             }
             (Waiting::Closing, _) => self.on_log_closed(n),
             (Waiting::Transfer, _) => self.close_logs(n),
+            (Waiting::Duty(duty), outcome) => self.on_duty(n, duty, outcome),
             _ => {}
         }
     }
@@ -511,6 +460,12 @@ impl Cluster {
                 if life != self.nodes[from].life && self.nodes[from].is_up() => {}
             Payload::Ask { ask, turn, input } => self.on_asked(n, from, life, ask, turn, input),
             Payload::Told { ask, turn, outcome } => self.on_told(n, ask, turn, outcome),
+            // So does what goes by one epoch for all transactions: no machine could tell it from
+            // another.
+            Payload::Errand { errand, ref what }
+                if !what.is_one_of_its_kind() && !self.nodes[from].errands.await_done(errand) => {}
+            Payload::Errand { errand, what } => self.do_errand(n, from, life, errand, what),
+            Payload::Done { errand, done } => self.on_errand_done(n, errand, done),
         }
     }
 

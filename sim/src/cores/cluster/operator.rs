@@ -18,7 +18,7 @@ use quorate_core::shard::interface::Input as ForShard;
 
 use super::asks::Purpose;
 use super::node::Waiting;
-use super::{Cluster, Event};
+use super::{Cluster, Event, committers, transactions};
 use crate::fault::Kind;
 use crate::plan::text::Value as _;
 use crate::plan::{Plan, Topic};
@@ -90,14 +90,21 @@ impl Cluster {
         let image = &self.nodes[n].keeper.image;
         let topics = (0..).zip(&self.plan.topics);
         let missing = topics.filter(|(place, _)| image.topic_named(&format!("t{place}")).is_none());
-        let missing: Vec<NewTopic> =
-            missing.map(|(place, topic): (u32, _)| new_topic(&self.plan, place, topic)).collect();
+        let missing = missing.map(|(place, topic): (u32, _)| new_topic(&self.plan, place, topic));
+        let others =
+            transactions::topics(&self.plan).into_iter().chain(committers::topics(&self.plan));
+        let others = others.filter(|topic| image.topic_named(&topic.name).is_none());
+        let missing: Vec<NewTopic> = missing.chain(others).collect();
         if missing.is_empty() {
             self.operators.may_begin = true;
             return;
         }
         let there = image.nodes().filter(|node| !node.fenced).count();
-        if there >= self.plan.cluster.replication as usize {
+        let mut copies = self.plan.cluster.replication;
+        if transactions::has_coordinators(&self.plan) {
+            copies = copies.max(transactions::own_copies(&self.plan));
+        }
+        if there >= copies as usize {
             let input = Input::CreateTopics {
                 request: RequestId(0),
                 topics: missing,
@@ -312,11 +319,24 @@ fn new_topic(plan: &Plan, place: u32, topic: &Topic) -> NewTopic {
         ("retention.bytes", kept(topic.retention_bytes)),
         ("min.insync.replicas", plan.cluster.in_sync_min.to_string()),
     ];
+    let mut configs = settings.map(|(name, value)| (name.to_owned(), Some(value))).to_vec();
+    if topic.compact {
+        let policy = if topic.retention_bytes.is_some() || topic.retention_time.is_some() {
+            "compact,delete"
+        } else {
+            "compact"
+        };
+        let share = topic.cleanable.hits * 100 / topic.cleanable.of.max(1);
+        let share = format!("0.{share:02}");
+        let compacted = [("cleanup.policy", policy), ("min.cleanable.dirty.ratio", &*share)];
+        let given = |(name, value): (&str, &str)| (name.to_owned(), Some(value.to_owned()));
+        configs.extend(compacted.map(given));
+    }
     NewTopic {
         name: format!("t{place}"),
         partitions: Some(topic.partitions as i32),
         replication: Some(plan.cluster.replication as i16),
-        configs: settings.map(|(name, value)| (name.to_owned(), Some(value))).to_vec(),
+        configs,
         ..NewTopic::default()
     }
 }

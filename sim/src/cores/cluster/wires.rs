@@ -78,7 +78,7 @@ impl Wires {
     pub(super) fn new(plan: &Plan) -> Self {
         let nodes = plan.cluster.nodes as usize;
         let Link { latency, .. } = plan.link;
-        let clients = plan.library_clients().1.end as usize;
+        let clients = plan.clients_end() as usize;
         Self {
             nodes,
             wires: vec![Wire::default(); nodes * nodes],

@@ -1,7 +1,10 @@
 //! What nodes tell one another, as the trace has it.
 
+use quorate_core::batch::control::Ending;
 use quorate_core::partition::interface::Message;
 use quorate_core::quorum::message::Body;
+
+use super::transactions::{Done, Errand};
 
 /// What replicas tell one another, for people.
 pub(super) fn of_replica(message: &Message) -> String {
@@ -66,5 +69,44 @@ pub(super) fn of_quorum(body: &Body) -> String {
             format!("I have {received} bytes of the snapshot at {position} (round {round})")
         }
         other => format!("{other:?}"),
+    }
+}
+
+/// What one node asks of another for the sake of a transaction, for people.
+pub(super) fn of_errand(errand: &Errand) -> String {
+    match errand {
+        Errand::Mark(_, marker) => {
+            let partition = &marker.partition;
+            let how = match marker.ending {
+                Ending::Committed => "commits",
+                Ending::Aborted => "aborts",
+            };
+            format!(
+                "{how} what {}@{} of {} has in {}-{} (coordinator in e{})",
+                marker.producer,
+                marker.epoch,
+                marker.transactional_id,
+                partition.topic,
+                partition.partition,
+                marker.coordinator_epoch
+            )
+        }
+        Errand::Join { claim, partition, .. } => format!(
+            "asks whether {}-{} is in the transaction of {}, who claims to be {}@{}",
+            partition.topic,
+            partition.partition,
+            claim.transactional_id,
+            claim.producer,
+            claim.epoch
+        ),
+    }
+}
+
+pub(super) fn of_done(done: Done) -> String {
+    match done {
+        Done::Marked(result) => format!("says of a marker: {result:?}"),
+        Done::Joined(Ok(true)) => "says that it is".to_owned(),
+        Done::Joined(Ok(false)) => "says that it is not".to_owned(),
+        Done::Joined(Err(refusal)) => format!("does not say: {refusal:?}"),
     }
 }

@@ -221,7 +221,7 @@ impl Cluster {
                     self.end_attempt(answer.client);
                 }
             }
-            Told::Read { .. } => {}
+            Told::Read { .. } | Told::Conversation(_) => {}
         }
     }
 

@@ -3,12 +3,17 @@
 use std::time::Duration;
 
 use quorate_core::controller::interface::Limits as ControllerLimits;
+use quorate_core::group::interface::GroupLimits;
 use quorate_core::partition::interface::{Limits as PartitionLimits, ReplicationLimits};
 use quorate_core::quorum::interface::Limits as QuorumLimits;
 use quorate_core::shard::interface::Limits;
+use quorate_core::transaction::interface::TransactionLimits;
 
 use crate::chance::Chance;
 use crate::plan::Plan;
+
+/// Offsets are looked through often enough for a short run.
+const OFFSETS_CHECK: Duration = Duration::from_millis(200);
 
 /// Of every node of a plan.
 #[derive(Clone, Debug)]
@@ -35,6 +40,8 @@ impl Knobs {
         let partition = PartitionLimits {
             // Retention looks often enough for a short run.
             retention_check_interval: Duration::from_millis(100),
+            // And compaction.
+            compaction_check_interval: Duration::from_millis(100),
             snapshot_bytes_min: *chance.pick(&[1 << 10, 1 << 20]),
             replication,
             ..PartitionLimits::default()
@@ -45,6 +52,19 @@ impl Knobs {
             producer_ids_block: *chance.pick(&[1, 10, 1000]),
             ..ControllerLimits::cluster()
         };
+        let mut group = GroupLimits {
+            session_timeout_min: Duration::from_millis(500),
+            initial_rebalance_delay: Duration::from_millis(100),
+            ..GroupLimits::default()
+        };
+        if let Some(retention) = plan.committers.as_ref().and_then(|it| it.retention) {
+            group.offsets_retention = retention;
+            group.offsets_check_interval = OFFSETS_CHECK;
+        }
+        let mut transaction = TransactionLimits::default();
+        if let Some(spec) = &plan.transactions {
+            transaction.marker_patience = spec.marker_patience;
+        }
         let quorum = QuorumLimits {
             snapshot_after_bytes: *chance.pick(&[1 << 10, 4 << 10, 16 << 20]),
             entries_kept: *chance.pick(&[2, 50, 1000]),
@@ -56,7 +76,7 @@ impl Knobs {
         quorum.check().expect("limits that a voter can keep to");
         let segment_bytes_max = *chance.pick(&[2000, 64 << 20]);
         Self {
-            limits: Limits { partition, controller, ..Limits::default() },
+            limits: Limits { partition, group, transaction, controller },
             quorum,
             segment_bytes_max,
         }
