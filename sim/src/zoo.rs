@@ -112,10 +112,6 @@ const SURVIVORS: &[(&str, &str)] = &[
         "missed-epoch-no-truncate",
         "a link is cut for one epoch, but the node behind it has no tail that the others lack",
     ),
-    (
-        "verified-then-raced",
-        "a marker seldom passes the coordinator's answer on its way; a script of core sees it",
-    ),
     ("cut-snapshot-survives", "power seldom fails within a cut; node/tests/storage catches it"),
 ];
 
