@@ -8,6 +8,10 @@ use proptest::prelude::*;
 use quorate_core::group::assignment::Assignment;
 use quorate_core::group::consumer::assign::{Subscriber, Targets, Wanted, range, uniform};
 use quorate_core::id::TopicId;
+use quorate_core::time::Instant;
+
+/// Of members that are alike.
+const RANK: (bool, Instant) = (false, Instant::ZERO);
 
 fn topic(number: u8) -> TopicId {
     TopicId([number; 16])
@@ -18,13 +22,14 @@ fn wanted() -> impl Strategy<Value = Wanted> {
     let all: Vec<TopicId> = (0..5).map(topic).collect();
     let subscribed = prop::sample::subsequence(all, 0..=5);
     let before = prop::collection::vec(((0_u8..5).prop_map(topic), 0_i32..12), 0..12);
-    let members = prop::collection::btree_map("[a-f]", (subscribed, before), 0..6);
+    let rank = (any::<bool>(), 0_u64..3).prop_map(|(late, at)| (late, Instant::from_micros(at)));
+    let members = prop::collection::btree_map("[a-f]", (subscribed, before, rank), 0..6);
     (topics, members).prop_map(|(topics, members)| {
         let mut taken = BTreeSet::new();
-        let members = members.into_iter().map(|(name, (subscribed, before))| {
+        let members = members.into_iter().map(|(name, (subscribed, before, rank))| {
             let before = before.into_iter().filter(|place| taken.insert(*place)).collect();
             let topics = subscribed.into_iter().collect();
-            (name.clone(), Subscriber { topics, before, order: name })
+            (name.clone(), Subscriber { topics, before, order: name, rank })
         });
         Wanted { members: members.collect(), topics }
     })
@@ -74,7 +79,7 @@ fn uniform_takes_from_whoever_has_most() {
     };
     let member = |name: &str, before: Assignment| {
         let topics = [1, 2, 3].map(|topic| TopicId([topic; 16])).into();
-        (name.to_owned(), Subscriber { topics, before, order: name.to_owned() })
+        (name.to_owned(), Subscriber { topics, before, order: name.to_owned(), rank: RANK })
     };
     let wanted = Wanted {
         members: BTreeMap::from([
@@ -164,8 +169,12 @@ proptest! {
 #[test]
 fn a_newcomer_takes_no_more_than_its_share() {
     let topics = BTreeMap::from([(topic(1), 1000)]);
-    let member =
-        |before: Assignment| Subscriber { topics: [topic(1)].into(), before, order: String::new() };
+    let member = |before: Assignment| Subscriber {
+        topics: [topic(1)].into(),
+        before,
+        order: String::new(),
+        rank: RANK,
+    };
     let all: Assignment = (0..1000).map(|at| (topic(1), at)).collect();
     let members = BTreeMap::from([
         ("a".to_owned(), member(all)),
@@ -173,4 +182,22 @@ fn a_newcomer_takes_no_more_than_its_share() {
     ]);
     let targets = uniform::assign(&Wanted { members, topics });
     assert_eq!((targets["a"].len(), targets["b"].len()), (500, 500));
+}
+
+/// What is free goes to those who are heard soonest, and last to those who should have been heard.
+#[test]
+fn uniform_prefers_who_is_heard_first() {
+    let member = |name: &str, rank| {
+        let (topics, before) = ([topic(1)].into(), Assignment::default());
+        (name.to_owned(), Subscriber { topics, before, order: name.to_owned(), rank })
+    };
+    let at = Instant::from_micros;
+    let members = BTreeMap::from([
+        member("a", (true, at(1))),
+        member("b", (false, at(9))),
+        member("c", (false, at(5))),
+    ]);
+    let topics = BTreeMap::from([(topic(1), 1)]);
+    let targets = uniform::assign(&Wanted { members, topics });
+    assert_eq!(["a", "b", "c"].map(|name| targets[name].len()), [0, 0, 1]);
 }

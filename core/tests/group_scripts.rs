@@ -69,6 +69,7 @@ fn every_planted_bug_changes_a_story() {
         "group-answer-before-log",
         "group-check-then-write",
         "group-txn-state-wrong-after-replay",
+        "missed-are-not-awaited",
         "new-member-timer",
         "offsets-expire-in-use",
         "offsets-outlive-topic",

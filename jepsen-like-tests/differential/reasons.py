@@ -44,8 +44,8 @@ REASONS = [
     (
         r"ConsumerGroupHeartbeat",
         r"heartbeatIntervalMs",
-        "a member that waits for partitions is asked to "
-        "come sooner; one that leaves is told what it was told before",
+        "a member that waits for partitions is asked to come sooner, and one that has all at its "
+        "own turn of the interval; one that leaves is told what it was told before",
     ),
     (
         r"(joins|takes its place) \(ConsumerGroupHeartbeat",

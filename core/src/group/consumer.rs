@@ -13,6 +13,7 @@ pub(super) mod classic;
 pub(super) mod heartbeat;
 pub(super) mod keep;
 mod target;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -26,7 +27,7 @@ use super::desk::Desk;
 use super::interface::{
     ConsumerDescribed, ConsumerMemberDescribed, GroupLimits, NamedAssignment, Refusal, TopicInfo,
 };
-use super::missed::Missed;
+use super::missed::{Awaiting, Missed};
 use super::record::{ConsumerEntry, ConsumerMember};
 use super::topics::{Pattern, Topics};
 use crate::id::{RequestId, TopicId};
@@ -60,11 +61,14 @@ struct Presence {
     rejoin_by: Option<Instant>,
     /// It has said that it has just what it is to have.
     confirmed: bool,
+    /// When it is to be heard next.
+    due: Instant,
 }
 
 impl Presence {
     fn new(heard: Instant, session_timeout: Duration) -> Self {
-        Self { heard, session_timeout, revoke_by: None, rejoin_by: None, confirmed: false }
+        let (revoke_by, rejoin_by) = (None, None);
+        Self { heard, session_timeout, revoke_by, rejoin_by, confirmed: false, due: heard }
     }
 
     fn ends(&self) -> Instant {
@@ -98,8 +102,8 @@ pub(super) struct Consumer {
     assigned_at: Option<Instant>,
     /// Who fell silent since somebody was heard.
     missed: Missed,
-    /// Until when the group, of which nobody was left, waits for those that it misses.
-    awaits_until: Option<Instant>,
+    /// The group, of which nobody was left, waits for those that it misses.
+    awaits: Option<Awaiting>,
     pub(super) keeping: Keeping,
 }
 
@@ -116,7 +120,7 @@ impl Consumer {
             joining: BTreeMap::new(),
             assigned_at: None,
             missed: Missed::default(),
-            awaits_until: None,
+            awaits: None,
             keeping: Keeping::default(),
         }
     }
@@ -318,10 +322,7 @@ impl Consumer {
 
     /// A new member, who has nothing yet.
     fn enlist(&mut self, id: &str, instance: Option<String>, desk: &Desk<'_>) {
-        if self.is_empty() && self.missed.any() {
-            let until = desk.now.monotonic + desk.limits.consumer_assignment_interval;
-            self.awaits_until = Some(until);
-        }
+        self.await_the_missed(desk);
         if let Some(instance) = &instance {
             self.instances.insert(instance.clone(), id.to_owned());
         }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::assignment::Assignment;
 use crate::id::TopicId;
+use crate::time::Instant;
 
 /// The names that clients may ask for, the default first.
 pub const ASSIGNORS: [&str; 2] = ["uniform", "range"];
@@ -21,7 +22,7 @@ pub struct Wanted {
 }
 
 /// What an assignor knows of a member.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Subscriber {
     /// Of topics that are there.
     pub topics: BTreeSet<TopicId>,
@@ -29,6 +30,9 @@ pub struct Subscriber {
     pub before: Assignment,
     /// By which `range` puts members in order: the instance's name, or else the member's.
     pub order: String,
+    /// By which `uniform` chooses among equals, before their names: who can come to its part
+    /// sooner comes first.
+    pub rank: (bool, Instant),
 }
 
 /// The targets of all members: each partition of a topic that somebody subscribes to stands in

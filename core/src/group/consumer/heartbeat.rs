@@ -87,7 +87,7 @@ impl Consumer {
         } else {
             self.resolve(&heartbeat)?;
             self.check_heartbeat_epoch(&heartbeat)?;
-            if self.awaits_until.is_none() {
+            if self.awaits.is_none() {
                 self.missed.forget();
             }
         }
@@ -96,9 +96,12 @@ impl Consumer {
         if changed {
             self.bump();
         }
-        self.assign_if_due(desk);
         let now = desk.now.monotonic;
-        self.change_presence(&heartbeat.member, |presence| presence.heard = now);
+        self.change_presence(&heartbeat.member, |presence| {
+            presence.heard = now;
+            presence.due = now;
+        });
+        self.assign_if_due(desk);
         Ok(self.reconcile(&heartbeat, desk))
     }
 
@@ -274,14 +277,12 @@ impl Consumer {
         } else {
             heartbeat.epoch == JOIN || is_full || !confirmed
         };
+        let limits = desk.limits;
+        let intervals = (limits.consumer_heartbeat_interval, limits.consumer_unsettled_interval);
         ConsumerAlive {
             member: id.clone(),
             epoch,
-            interval: if settled {
-                desk.limits.consumer_heartbeat_interval
-            } else {
-                desk.limits.consumer_unsettled_interval
-            },
+            interval: self.next_turn(id, settled, desk.now.monotonic, intervals),
             assignment: is_told.then_some(assigned),
         }
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::desk::Desk;
 use super::super::interface::GroupLimits;
+use super::super::missed::Awaiting;
 use super::super::topics::Topics;
 use super::assign::{self, Subscriber, Wanted};
 use super::keep::Key;
@@ -84,11 +85,23 @@ impl Consumer {
         assign::vote(self.state.members.values().map(|member| member.assignor.as_deref()))
     }
 
+    /// A member comes. A group of which nobody was left waits for more of those that it misses: for
+    /// as long as changes are coalesced after each that comes, and in all for the interval in which
+    /// everybody who lives is heard once.
+    pub(super) fn await_the_missed(&mut self, desk: &Desk<'_>) {
+        if self.missed.any() && (self.is_empty() || self.awaits.is_some()) {
+            let limits = desk.limits;
+            let (each, most) =
+                (limits.consumer_assignment_interval, limits.consumer_heartbeat_interval);
+            self.awaits = Some(Awaiting::go_on(self.awaits, desk.now.monotonic, each, most));
+        }
+    }
+
     /// When targets are to be computed, if they are.
     pub(super) fn target_due(&self, limits: &GroupLimits) -> Option<Instant> {
         let due = self.assigned_at.map(|at| at + limits.consumer_assignment_interval);
         let are_back = self.missed.are_back(self.state.members.len());
-        let awaited = self.awaits_until.filter(|_| !are_back);
+        let awaited = self.awaits.filter(|_| !are_back).map(|awaiting| awaiting.until);
         // Without a time it was due at once, and was done.
         due.max(awaited).filter(|_| self.state.epoch > self.state.target_epoch)
     }
@@ -110,6 +123,7 @@ impl Consumer {
                 topics: topics.map(|topic| topic.id).collect(),
                 before: self.state.targets[id].clone(),
                 order: member.instance.as_ref().unwrap_or(id).clone(),
+                rank: self.presence[id].rank(now),
             };
             (id.clone(), subscriber)
         });
@@ -124,7 +138,7 @@ impl Consumer {
         self.state.target_epoch = self.state.epoch;
         self.keeping.soil(Key::TargetEpoch);
         self.assigned_at = Some(now);
-        if self.awaits_until.take().is_some() {
+        if self.awaits.take().is_some() {
             reached!("the-missed-were-awaited");
             self.missed.forget();
         }

@@ -3,14 +3,17 @@
 //! Everybody keeps what it had; what nobody has goes to its least loaded subscriber; then
 //! partitions move from whoever has most to a subscriber that has at least two fewer, until there
 //! is no such pair. Each move lowers the sum of the squares of the loads, so it ends. Racks play no
-//! part.
+//! part. Among equals whoever is to be heard first gives and takes, so that what moves is soon
+//! consumed again.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Targets, Wanted};
+use super::{Subscriber, Targets, Wanted};
 use crate::id::TopicId;
 
-/// A member's load, and its place among the members by name: the order in which they are chosen.
+/// A member's load, and its place among the members by rank and name: the order in which they are
+/// chosen.
 type Load = (usize, usize);
 
 struct Table<'a> {
@@ -27,10 +30,9 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    fn new(wanted: &'a Wanted) -> Self {
-        let names: Vec<_> = wanted.members.keys().collect();
-        let subscribed: Vec<_> =
-            wanted.members.values().map(|subscriber| &subscriber.topics).collect();
+    fn new(wanted: &'a Wanted, members: &[(&'a String, &'a Subscriber)]) -> Self {
+        let names: Vec<_> = members.iter().map(|(name, _)| *name).collect();
+        let subscribed: Vec<_> = members.iter().map(|(_, member)| &member.topics).collect();
         let mut subscribers = BTreeMap::<TopicId, Vec<usize>>::new();
         for (member, topics) in subscribed.iter().enumerate() {
             for topic in topics.iter().filter(|topic| wanted.topics.contains_key(topic)) {
@@ -71,7 +73,7 @@ impl<'a> Table<'a> {
         self.change_load(member, self.loads[member] + 1);
     }
 
-    /// The subscriber of `topic` with the least; the first by name among equals.
+    /// The subscriber of `topic` with the least; the first by rank and name among equals.
     fn least(&self, topic: TopicId) -> Option<Load> {
         self.pools[*self.pool_of.get(&topic)?].first().copied()
     }
@@ -83,10 +85,11 @@ impl<'a> Table<'a> {
         for (place, owner) in &self.owner {
             held[*owner].entry(self.pool_of[&place.0]).or_default().insert(*place);
         }
-        let mut givers: BTreeSet<Load> =
-            self.loads.iter().enumerate().map(|(member, load)| (*load, member)).collect();
+        // The most loaded come first, and among equals whoever is heard first.
+        let mut givers: BTreeSet<(Reverse<usize>, usize)> =
+            self.loads.iter().enumerate().map(|(member, load)| (Reverse(*load), member)).collect();
         let mut moved = false;
-        while let Some((load, giver)) = givers.pop_last() {
+        while let Some((Reverse(load), giver)) = givers.pop_first() {
             let least = |pool: usize| self.pools[pool].first().copied();
             let pools = held[giver].keys().filter_map(|&pool| Some((least(pool)?, pool)));
             let Some(((least, taker), pool)) = pools.min().filter(|(least, _)| least.0 + 1 < load)
@@ -100,9 +103,9 @@ impl<'a> Table<'a> {
             }
             held[taker].entry(pool).or_default().insert(place);
             self.give(place.0, place.1, taker);
-            givers.insert((load - 1, giver));
-            if givers.remove(&(least, taker)) {
-                givers.insert((least + 1, taker));
+            givers.insert((Reverse(load - 1), giver));
+            if givers.remove(&(Reverse(least), taker)) {
+                givers.insert((Reverse(least + 1), taker));
             }
             moved = true;
         }
@@ -112,8 +115,10 @@ impl<'a> Table<'a> {
 
 /// See the module.
 pub fn assign(wanted: &Wanted) -> Targets {
-    let mut table = Table::new(wanted);
-    for (member, subscriber) in wanted.members.values().enumerate() {
+    let mut members: Vec<_> = wanted.members.iter().collect();
+    members.sort_by_key(|(_, subscriber)| subscriber.rank);
+    let mut table = Table::new(wanted, &members);
+    for (member, (_, subscriber)) in members.iter().enumerate() {
         for (topic, partition) in subscriber.before.iter() {
             let is_there = wanted.topics.get(&topic).is_some_and(|count| partition < *count);
             if is_there
