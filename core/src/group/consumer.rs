@@ -34,6 +34,10 @@ use crate::id::{RequestId, TopicId};
 use crate::time::Instant;
 use crate::{mutant, reached};
 
+/// One append of a group is in flight at a time. A silent member whose time is over meanwhile is
+/// given up so much later, with all whose time is over by then, and not another session later.
+const MOMENT: Duration = Duration::from_millis(100);
+
 /// The epoch of a static member that has left and means to come back.
 pub(super) const AWAY: i32 = -2;
 
@@ -74,6 +78,13 @@ impl Presence {
     fn ends(&self) -> Instant {
         let session = self.heard + self.session_timeout;
         self.revoke_by.into_iter().chain(self.rejoin_by).fold(session, Instant::min)
+    }
+
+    /// Its time is not over before `until`.
+    fn postpone(&mut self, until: Instant) {
+        self.heard = self.heard.max(until - self.session_timeout);
+        self.revoke_by = self.revoke_by.map(|by| by.max(until));
+        self.rejoin_by = self.rejoin_by.map(|by| by.max(until));
     }
 
     /// Whatever should have come until `now` may still come, within `patience`.
@@ -233,10 +244,13 @@ impl Consumer {
             && *ends <= now
         {
             let id = id.clone();
-            if self.keeping.waits_for_log() {
+            if self.keeping.keeps_waiting(&id) {
                 // It waits for the log, as everybody does.
                 let patience = self.state.members[&id].rebalance_timeout;
                 self.change_presence(&id, |presence| presence.forgive(now, patience));
+            } else if self.keeping.is_writing() {
+                reached!("a-session-ends-while-the-log-is-written");
+                self.change_presence(&id, |presence| presence.postpone(now + MOMENT));
             } else {
                 reached!("consumer-session-ends");
                 self.missed.lose();

@@ -64,9 +64,15 @@ impl Keeping {
         self.in_flight.is_some() || !self.soiled.is_empty()
     }
 
-    /// The log has not answered, or has refused.
-    pub(super) fn waits_for_log(&self) -> bool {
-        self.in_flight.is_some() || self.retry_at.is_some()
+    pub(super) fn is_writing(&self) -> bool {
+        self.in_flight.is_some()
+    }
+
+    /// Whether the member has asked for something, and the log has not answered; or the log has
+    /// refused, and nobody knows who would have been heard.
+    pub(super) fn keeps_waiting(&self, member: &str) -> bool {
+        let is_its = |held: &Held| held.member == member;
+        self.retry_at.is_some() || self.flying.iter().chain(&self.held).any(is_its)
     }
 
     pub(super) fn retry_at(&self) -> Option<Instant> {
