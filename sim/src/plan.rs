@@ -29,6 +29,7 @@ use crate::{plan_item, plan_words};
 
 /// The version of the text. A reader of another version refuses it.
 pub const VERSION: u32 = 1;
+const REBALANCE_DELAY: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -159,6 +160,8 @@ plan_item! {
         open_files: u32,
         /// Writes that may wait for the disk.
         queue: u32,
+        /// `group.initial.rebalance.delay.ms`: short, so that lives see many rebalances.
+        rebalance_delay: Duration = REBALANCE_DELAY,
     }
 }
 

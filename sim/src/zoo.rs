@@ -226,6 +226,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("G11", "serve-before-load", ONE_AND_THREE),
     mutant("G13", "zombie-coordinator-expires-members", ONE_AND_THREE),
     mutant("-", "group-answer-before-log", NODES),
+    mutant("-", "upgrade-forgets-owners", NODES),
+    mutant("-", "downgrade-starts-over", NODES),
     mutant("-", "offsets-go-by-name", ONE_AND_THREE),
     mutant("-", "deposed-tells-offsets", THREE_NODES),
     mutant("H1", "offsets-expire-in-use", ONE_AND_THREE),

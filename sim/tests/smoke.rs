@@ -41,6 +41,19 @@ fn a_few_lives_in_both_worlds() {
     assert_eq!(said, passes(&["run", "--seed", "7", "-vv"]), "the node says the same twice");
 }
 
+/// Without what each of these plans is for, its group shares out too often.
+#[test]
+fn a_storm_is_seen() {
+    for (name, mutant) in [
+        ("a_hundred_members_are_back_at_once", "missed-are-not-awaited"),
+        ("a_coordinator_stands_still_for_longer_than_every_session", "G13"),
+    ] {
+        let plan = format!("{}/tests/plans/{name}.plan", env!("CARGO_MANIFEST_DIR"));
+        let (said, _) = ends(&["replay", &plan, "--mutant", mutant], 1);
+        assert!(said.contains("group-storm"), "{said}");
+    }
+}
+
 #[test]
 fn nobody_who_reads_is_no_panic() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quorate-sim"));

@@ -114,7 +114,8 @@ impl Group {
     /// it. If that is more than an append may hold, it stays a consumer group, which serves them.
     pub(super) fn downgrade(&mut self, mut consumer: Box<Consumer>, desk: &mut Desk<'_>) {
         let mut classic = Self::new(&self.name, desk.now.wall);
-        classic.generation = consumer.state.epoch;
+        classic.generation =
+            if mutant!("downgrade-starts-over") { 0 } else { consumer.state.epoch };
         PROTOCOL_TYPE.clone_into(&mut classic.protocol_type);
         for id in consumer.state.members.keys() {
             classic.joins += 1;

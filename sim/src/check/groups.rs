@@ -1,12 +1,13 @@
 //! Whether what the members of consumer groups did and were told may come from a correct system.
 //! The rules of simulation.md, a file each: one owner of a partition in a generation, over all
 //! time; commits that stay and never come from whoever is out; everything delivered at least
-//! once; members that are heard stay members.
+//! once; members that are heard stay members; and no more rebalances than a plan allows.
 
 mod commits;
 mod delivery;
 mod membership;
 mod owners;
+mod storms;
 
 #[cfg(test)]
 mod story;
@@ -34,6 +35,7 @@ pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
     commits::check(&facts, violations);
     delivery::check(evidence, violations);
     membership::check(evidence, violations);
+    storms::check(&facts, violations);
 }
 
 /// Whether what is in `__consumer_offsets`, and in the transactions' log, which is kept alike, must
@@ -126,11 +128,12 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Whether the coordinator itself shares out: then only members whose partition another has
-    /// are stale; in the classic protocol all are that are not of the newest generation.
+    /// Whether the coordinator itself shares out, now and then at least: then only members whose
+    /// partition another has are stale; in the classic protocol all are that are not of the newest
+    /// generation.
     fn shares_out(&self, group: u32) -> bool {
         let spec = self.plan.groups.get(group as usize);
-        spec.is_some_and(|group| group.protocol == Protocol::Consumer)
+        spec.is_some_and(|group| group.protocol == Protocol::Consumer || group.is_mixed())
     }
 
     /// When it was first told to somebody that `who` cannot act on the partition any more.

@@ -81,7 +81,7 @@ fn pauses(plan: &Plan, session: Duration) -> Vec<(Instant, Instant)> {
 /// runs out at its successor, which has heard nothing; as with Kafka. Only what ends a membership
 /// is confirmed (decision 0086). Nor would it do to count what the node said that refuses: it may
 /// have been deposed, and elected again.
-fn words_count(plan: &Plan) -> Instant {
+pub(super) fn words_count(plan: &Plan) -> Instant {
     let is_alone = plan.cluster.nodes == 1;
     if is_alone { Instant::ZERO } else { Instant::ZERO + plan.run.safety + NEWS }
 }

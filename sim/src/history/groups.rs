@@ -14,6 +14,8 @@ pub struct Claim {
     /// The group's place in the plan.
     pub group: u32,
     pub client: u32,
+    /// It speaks KIP-848, and `generation` is its epoch.
+    pub by_epoch: bool,
     /// Empty where it has no id yet.
     pub member: String,
     /// Static members only.

@@ -134,6 +134,7 @@ fn draw_node(chance: &mut Chance) -> Node {
         group_bytes: *chance.pick(&[4 << 10, 16 << 20]),
         open_files: *chance.pick(&[4, 16, 2048]),
         queue: *chance.pick(&[16, 64, 4096]),
+        rebalance_delay: super::REBALANCE_DELAY,
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::{Plan, Topic};
-use crate::chance::{Between, Ratio};
+use crate::chance::{Between, Chance, Ratio};
 use crate::{plan_item, plan_words};
 
 plan_words! {
@@ -42,12 +42,32 @@ plan_item! {
         pause: Ratio = Ratio::NEVER,
         /// How long it is away then.
         away: Between<Duration>,
+        /// Of a member's lives, those in which it speaks the other protocol, so that the group is
+        /// migrated under its members, back and forth: KIP-848 where the others are classic, and
+        /// the cooperative one where they are not.
+        migrate: Ratio = Ratio::NEVER,
+        /// So often at most may it share out (`group-storm`); drawn plans say nothing of it.
+        rebalances_max: Option<u32> = None,
     }
 }
 
 impl Group {
     /// Most members of all groups of a plan.
     pub const MEMBERS_MAX: u32 = 200;
+
+    /// Whether its members may speak both protocols.
+    pub fn is_mixed(&self) -> bool {
+        self.migrate != Ratio::NEVER
+    }
+
+    /// What a member speaks in its next life.
+    pub fn protocol_of_a_life(&self, chance: &mut Chance) -> Protocol {
+        match self.protocol {
+            usual if !chance.hit(self.migrate) => usual,
+            Protocol::Consumer => Protocol::Cooperative,
+            Protocol::Eager | Protocol::Cooperative | Protocol::Library => Protocol::Consumer,
+        }
+    }
 
     /// Why there can be no such group with these topics.
     pub(super) fn wrong(&self, topics: &[Topic]) -> Option<&'static str> {

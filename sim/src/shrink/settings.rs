@@ -38,6 +38,7 @@ const PLAIN: &[(&str, &str, &str)] = &[
     ("workload", "idempotent", "no"),
     ("workload", "wait", "0s"),
     ("workload", "read_bytes", "65536"),
+    ("group", "migrate", "0/1"),
     ("cluster", "replace_after", "600s"),
     ("cluster", "entries_kept", "1000"),
     ("cluster", "lag_time", "10s"),

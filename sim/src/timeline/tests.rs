@@ -262,6 +262,7 @@ fn a_groups_story_has_the_commit_of_whoever_is_out() {
         let who = |client, member: &str, generation| Claim {
             group: 0,
             client,
+            by_epoch: false,
             member: member.to_owned(),
             instance: None,
             generation,

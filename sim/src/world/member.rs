@@ -545,7 +545,7 @@ fn config(plan: &Plan, number: u32) -> NodeConfig {
     // Whoever copies in transactions is in a group too.
     if plan.has_groups() || plan.transactions.is_some() {
         config.group.session_timeout_min = Duration::from_millis(500);
-        config.group.initial_rebalance_delay = Duration::from_millis(100);
+        config.group.initial_rebalance_delay = knobs.rebalance_delay;
         config.group.consumer_session_timeout = groups::SESSION;
         config.group.consumer_heartbeat_interval = groups::SESSION / 4;
         config.group.offsets_partitions = 2;

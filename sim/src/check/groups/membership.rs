@@ -2,35 +2,32 @@
 //! fenced by a newer self only; `group-expelled`, whoever was heard within its session stays.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use quorate_core::time::Instant;
 use quorate_net::kafka::error::Code;
 
+use super::super::offsets::words_count;
 use super::super::{Evidence, Violation};
 use super::blame;
 use crate::history::Partition;
 use crate::history::groups::{GroupCall, GroupEnd, GroupOperation};
-use crate::plan::groups::Protocol;
+use crate::plan::groups::Group;
+use crate::workload::clients::groups::SESSION;
 
 pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
     let operations = &evidence.history.groups.operations;
-    given_once(evidence, operations, violations);
+    given_once(operations, violations);
     fenced_by_a_newer_self(operations, violations);
     heard_members_stay(evidence, operations, violations);
 }
 
 /// Of the classic protocol: there the coordinator makes the ids.
-fn given_once(
-    evidence: &Evidence<'_>,
-    operations: &[GroupOperation],
-    violations: &mut Vec<Violation>,
-) {
+fn given_once(operations: &[GroupOperation], violations: &mut Vec<Violation>) {
     let mut given: BTreeMap<(u32, &str), u32> = BTreeMap::new();
     for operation in operations {
         let GroupEnd::Joined { member, .. } = &operation.end else { continue };
         let (group, client) = (operation.who.group, operation.who.client);
-        if protocol(evidence, group) == Some(Protocol::Consumer) {
+        if operation.who.by_epoch {
             continue;
         }
         let first = *given.entry((group, member)).or_insert(client);
@@ -94,48 +91,82 @@ fn began(operations: &[GroupOperation], of: &GroupOperation) -> Instant {
     told.map_or(Instant::ZERO, |told| told.invoked)
 }
 
+/// What is known of one member.
+#[derive(Debug, Default)]
+struct Word<'a> {
+    /// When it was last surely heard in its generation.
+    heard: Option<Instant>,
+    /// The last that it was told is that it may go on, and it has asked nothing since.
+    goes_on: bool,
+    part: &'a [Partition],
+    /// It was told that it is a member, which stood in the log by then.
+    is_written: bool,
+}
+
+impl Word<'_> {
+    /// Its time may be another than its session: it must join again, or give something up.
+    fn must_move(&mut self) {
+        (self.heard, self.goes_on) = (None, false);
+    }
+}
+
+/// From memory, a coordinator that was deposed answers heartbeats and questions for parts, too:
+/// they count once every coordinator knows what it is (`words_count`). What stands in the log by
+/// the time of the answer counts always, since its successor has read it, and everybody has a whole
+/// session there: a commit (which is a word of a classic member), and that somebody has become a
+/// member of KIP-848.
 fn heard_members_stay(
     evidence: &Evidence<'_>,
     operations: &[GroupOperation],
     violations: &mut Vec<Violation>,
 ) {
-    // When each was last surely heard in its generation.
-    let mut heard: BTreeMap<(u32, &str), Instant> = BTreeMap::new();
-    let mut parts: BTreeMap<(u32, &str), &[Partition]> = BTreeMap::new();
+    let count = words_count(evidence.plan);
+    let mut words: BTreeMap<(u32, &str), Word<'_>> = BTreeMap::new();
     let mut done: Vec<&GroupOperation> = operations.iter().collect();
     done.sort_by_key(|operation| operation.completed.unwrap_or(operation.invoked));
     for operation in done {
         let who = &operation.who;
-        let key = (who.group, who.member.as_str());
-        let is_consumer = protocol(evidence, who.group) == Some(Protocol::Consumer);
+        let (is_consumer, spec) = (who.by_epoch, evidence.plan.groups.get(who.group as usize));
+        let is_mixed = spec.is_some_and(Group::is_mixed);
+        let sure = Some(operation.invoked).filter(|invoked| *invoked >= count);
+        let word = words.entry((who.group, &who.member)).or_default();
         match (&operation.call, &operation.end, operation.completed) {
-            (GroupCall::Leave, ..) => drop(heard.remove(&key)),
+            (GroupCall::Leave, ..) => word.must_move(),
+            (GroupCall::Heartbeat, GroupEnd::Unknown, _) => word.goes_on = false,
             (GroupCall::Heartbeat, GroupEnd::Done, _) => {
-                heard.insert(key, operation.invoked);
+                word.heard = sure.or(word.heard);
+                word.goes_on = true;
             }
             (GroupCall::Join, GroupEnd::Joined { member, .. }, _) if is_consumer => {
-                heard.insert((who.group, member), operation.invoked);
+                let word = words.entry((who.group, member)).or_default();
+                let is_new = !std::mem::replace(&mut word.is_written, true);
+                word.heard = sure.or_else(|| is_new.then_some(operation.invoked)).or(word.heard);
+            }
+            (GroupCall::Commit { .. }, GroupEnd::Committed, _) if !is_consumer && word.goes_on => {
+                word.heard = word.heard.max(Some(operation.invoked));
             }
             (GroupCall::Assign, GroupEnd::Assigned { partitions, .. }, _) => {
                 // With KIP-848 nobody asks for a part: it comes with the answer to a heartbeat or a
                 // join, which may have waited long, and is recorded when that has come. The member
                 // was heard when it sent that, as above (seed 2958 of three nodes).
                 if !is_consumer {
-                    heard.insert(key, operation.invoked);
+                    word.heard = sure.or(word.heard);
+                    word.goes_on = true;
                 }
-                let before = parts.insert(key, partitions).unwrap_or_default();
+                let before = std::mem::replace(&mut word.part, partitions);
                 // It must give something up within the rebalance timeout, which began when it was
                 // first told so, perhaps in an answer that was lost (KIP-848).
                 let revokes = before.iter().any(|partition| !partitions.contains(partition));
-                if revokes && is_consumer {
-                    heard.remove(&key);
+                if revokes && (is_consumer || is_mixed) {
+                    word.must_move();
                 }
             }
-            (_, GroupEnd::Refused(Code::RebalanceInProgress), _) => drop(heard.remove(&key)),
+            (_, GroupEnd::Refused(Code::RebalanceInProgress), _) => word.must_move(),
             (_, GroupEnd::Refused(Code::UnknownMemberId), Some(completed)) => {
-                let Some(last) = heard.remove(&key) else { continue };
+                let Some(last) = word.heard.take() else { continue };
+                word.must_move();
                 let silent = completed.saturating_since(last);
-                let session = session(evidence, who.group);
+                let session = spec.filter(|_| !is_consumer).map_or(SESSION, |spec| spec.session);
                 if silent < session - session / 50 {
                     let sentence = format!(
                         "{who} is unknown {} ms after it was heard; its session is {} ms",
@@ -147,17 +178,6 @@ fn heard_members_stay(
             }
             _ => {}
         }
-    }
-}
-
-fn protocol(evidence: &Evidence<'_>, group: u32) -> Option<Protocol> {
-    evidence.plan.groups.get(group as usize).map(|group| group.protocol)
-}
-
-fn session(evidence: &Evidence<'_>, group: u32) -> Duration {
-    match evidence.plan.groups.get(group as usize) {
-        Some(group) if group.protocol != Protocol::Consumer => group.session,
-        _ => crate::workload::clients::groups::SESSION,
     }
 }
 
@@ -234,5 +254,60 @@ mod tests {
         story.joined_by(1, "a").assigned("a", 1, &[0]).pause(1500);
         story.refused("a", 1, Code::UnknownMemberId);
         assert_eq!(story.blamed(), ["group-expelled"], "to join is to be heard");
+    }
+
+    /// The same hole as that of seed 4545 of three nodes, which a committing client met.
+    #[test]
+    fn a_coordinator_that_was_deposed_may_answer_heartbeats() {
+        let expelled = |tell: &dyn Fn(&mut Story), at: u64| {
+            let mut story = Story::of_nodes("eager", 3);
+            story.pause(at).assigned("a", 1, &[0]);
+            tell(&mut story);
+            story.pause(500).refused("a", 1, Code::UnknownMemberId);
+            story.blamed()
+        };
+        let beats = |story: &mut Story| {
+            story.heard("a", 1);
+        };
+        assert_eq!(expelled(&beats, 0), [""; 0], "its successor has heard nothing");
+        assert_eq!(expelled(&beats, 15_000), ["group-expelled"], "all is healed");
+        let commits = |story: &mut Story| {
+            story.heard("a", 1).committed("a", 1, 0, 5);
+        };
+        assert_eq!(expelled(&commits, 0), ["group-expelled"], "its successor has read it");
+        let moves = |story: &mut Story| {
+            story.refused("a", 1, Code::RebalanceInProgress).committed("a", 1, 0, 5);
+        };
+        assert_eq!(expelled(&moves, 0), [""; 0], "it did not join in time");
+        let mut story = Story::of_nodes("eager", 1);
+        story.heard("a", 1).pause(500).refused("a", 1, Code::UnknownMemberId);
+        assert_eq!(story.blamed(), ["group-expelled"], "nobody but the one node has answered");
+    }
+
+    #[test]
+    fn to_become_a_member_is_written() {
+        let mut story = Story::of_nodes("consumer", 3);
+        story.joined_by(1, "a").pause(500).refused("a", 1, Code::UnknownMemberId);
+        assert_eq!(story.blamed(), ["group-expelled"]);
+        let mut story = Story::of_nodes("consumer", 3);
+        story.joined_by(1, "a").pause(3000).joined_by(1, "a").pause(500);
+        story.refused("a", 1, Code::UnknownMemberId);
+        assert_eq!(story.blamed(), [""; 0], "it may have been one all the time, in memory");
+    }
+
+    #[test]
+    fn in_a_migrated_group_members_have_their_own_sessions() {
+        let story = || Story::new("eager migrate=1/2 session=1s");
+        let mut story_of_epochs = story();
+        story_of_epochs.speak_by_epoch(true).joined_by(1, "a").pause(1500);
+        story_of_epochs.refused("a", 1, Code::UnknownMemberId);
+        assert_eq!(story_of_epochs.blamed(), ["group-expelled"], "the nodes' is two seconds");
+        let mut classic = story();
+        classic.assigned("a", 1, &[0]).pause(1500).refused("a", 1, Code::UnknownMemberId);
+        assert_eq!(classic.blamed(), [""; 0], "its own is one");
+        let mut moves = story();
+        moves.assigned("a", 1, &[0, 1]).assigned("a", 1, &[0]).pause(500);
+        moves.refused("a", 1, Code::UnknownMemberId);
+        assert_eq!(moves.blamed(), [""; 0], "it has had its time to give 1 up");
     }
 }

@@ -15,6 +15,8 @@ pub(super) struct Story {
     plan: Plan,
     history: History,
     now: Instant,
+    /// Whoever speaks now speaks KIP-848.
+    by_epoch: bool,
 }
 
 const STEP: Duration = Duration::from_millis(5);
@@ -23,20 +25,17 @@ fn partition(index: u32) -> Partition {
     Partition { topic: 0, index }
 }
 
-fn claim(client: u32, instance: Option<&str>, member: &str, generation: i32) -> Claim {
-    let instance = instance.map(str::to_owned);
-    Claim { group: 0, client, member: member.to_owned(), instance, generation }
-}
-
 fn committed(offset: i64) -> Committed {
     Committed { offset, leader_epoch: 0, metadata: String::new() }
 }
 
 impl Story {
-    /// With one group that shares out so, and sessions of two seconds.
+    /// With one group that shares out so, and sessions of two seconds. Further words of its line
+    /// may follow the protocol.
     pub(super) fn new(protocol: &str) -> Self {
+        let session = if protocol.contains("session=") { "" } else { " session=2s" };
         let group = format!(
-            "group protocol={protocol} members=3 topics=0 session=2s commit=1s..1s away=1s..1s\n"
+            "group protocol={protocol}{session} members=3 topics=0 commit=1s..1s away=1s..1s\n"
         );
         let plan = draw(1);
         let text: String = plan
@@ -48,7 +47,26 @@ impl Story {
         let mut plan = Plan::parse(&(text + &group)).expect("a plan");
         plan.topics.truncate(1);
         plan.topics[0].partitions = 2;
-        Self { plan, history: History::default(), now: Instant::ZERO }
+        let by_epoch = protocol.starts_with("consumer");
+        Self { plan, history: History::default(), now: Instant::ZERO, by_epoch }
+    }
+
+    /// Whether members speak KIP-848 from here on.
+    pub(super) fn speak_by_epoch(&mut self, by_epoch: bool) -> &mut Self {
+        self.by_epoch = by_epoch;
+        self
+    }
+
+    fn claim(&self, client: u32, instance: Option<&str>, member: &str, generation: i32) -> Claim {
+        let (member, instance) = (member.to_owned(), instance.map(str::to_owned));
+        Claim { group: 0, client, by_epoch: self.by_epoch, member, instance, generation }
+    }
+
+    /// On so many nodes, which are healed after ten seconds.
+    pub(super) fn of_nodes(protocol: &str, nodes: u32) -> Self {
+        let mut story = Self::new(protocol);
+        (story.plan.cluster.nodes, story.plan.run.safety) = (nodes, Duration::from_secs(10));
+        story
     }
 
     fn step(&mut self) -> Instant {
@@ -71,18 +89,18 @@ impl Story {
 
     pub(super) fn joined_by(&mut self, client: u32, member: &str) -> &mut Self {
         let end = GroupEnd::Joined { member: member.to_owned(), generation: 1 };
-        self.tell(claim(client, None, "", -1), GroupCall::Join, end)
+        self.tell(self.claim(client, None, "", -1), GroupCall::Join, end)
     }
 
     pub(super) fn joined(&mut self, instance: &str, member: &str, generation: i32) -> &mut Self {
         let end = GroupEnd::Joined { member: member.to_owned(), generation };
-        self.tell(claim(1, Some(instance), "", -1), GroupCall::Join, end)
+        self.tell(self.claim(1, Some(instance), "", -1), GroupCall::Join, end)
     }
 
     pub(super) fn assigned(&mut self, member: &str, generation: i32, of: &[u32]) -> &mut Self {
         let partitions = of.iter().map(|index| partition(*index)).collect();
         let end = GroupEnd::Assigned { generation, partitions };
-        self.tell(claim(1, None, member, generation), GroupCall::Assign, end)
+        self.tell(self.claim(1, None, member, generation), GroupCall::Assign, end)
     }
 
     pub(super) fn assigned_as(
@@ -94,7 +112,7 @@ impl Story {
     ) -> &mut Self {
         let partitions = of.iter().map(|index| partition(*index)).collect();
         let end = GroupEnd::Assigned { generation, partitions };
-        self.tell(claim(1, Some(instance), member, generation), GroupCall::Assign, end)
+        self.tell(self.claim(1, Some(instance), member, generation), GroupCall::Assign, end)
     }
 
     pub(super) fn committed(
@@ -105,7 +123,7 @@ impl Story {
         offset: i64,
     ) -> &mut Self {
         let call = GroupCall::Commit { offsets: vec![(partition(index), committed(offset))] };
-        self.tell(claim(1, None, member, generation), call, GroupEnd::Committed)
+        self.tell(self.claim(1, None, member, generation), call, GroupEnd::Committed)
     }
 
     pub(super) fn committed_as(
@@ -117,7 +135,7 @@ impl Story {
         offset: i64,
     ) -> &mut Self {
         let call = GroupCall::Commit { offsets: vec![(partition(index), committed(offset))] };
-        self.tell(claim(1, Some(instance), member, generation), call, GroupEnd::Committed)
+        self.tell(self.claim(1, Some(instance), member, generation), call, GroupEnd::Committed)
     }
 
     /// A commit without an answer.
@@ -129,33 +147,33 @@ impl Story {
         offset: i64,
     ) -> &mut Self {
         let call = GroupCall::Commit { offsets: vec![(partition(index), committed(offset))] };
-        let now = self.step();
-        self.history.invoke_in_group(claim(1, None, member, generation), now, call);
+        let (who, now) = (self.claim(1, None, member, generation), self.step());
+        self.history.invoke_in_group(who, now, call);
         self
     }
 
     pub(super) fn fetched(&mut self, index: u32, offset: Option<i64>) -> &mut Self {
         let call = GroupCall::Fetch { partitions: vec![partition(index)] };
         let end = GroupEnd::Fetched { offsets: vec![offset.map(committed)] };
-        self.tell(claim(0, None, "", -1), call, end)
+        self.tell(self.claim(0, None, "", -1), call, end)
     }
 
     pub(super) fn refused(&mut self, member: &str, generation: i32, code: Code) -> &mut Self {
-        let who = claim(1, None, member, generation);
+        let who = self.claim(1, None, member, generation);
         self.tell(who, GroupCall::Heartbeat, GroupEnd::Refused(code))
     }
 
     pub(super) fn heard(&mut self, member: &str, generation: i32) -> &mut Self {
-        self.tell(claim(1, None, member, generation), GroupCall::Heartbeat, GroupEnd::Done)
+        self.tell(self.claim(1, None, member, generation), GroupCall::Heartbeat, GroupEnd::Done)
     }
 
     pub(super) fn refused_as(&mut self, instance: &str, member: &str, code: Code) -> &mut Self {
-        let who = claim(1, Some(instance), member, 1);
+        let who = self.claim(1, Some(instance), member, 1);
         self.tell(who, GroupCall::Heartbeat, GroupEnd::Refused(code))
     }
 
     pub(super) fn left(&mut self, member: &str, generation: i32) -> &mut Self {
-        self.tell(claim(1, None, member, generation), GroupCall::Leave, GroupEnd::Done)
+        self.tell(self.claim(1, None, member, generation), GroupCall::Leave, GroupEnd::Done)
     }
 
     pub(super) fn delivered(&mut self, index: u32, from: i64, next: i64) -> &mut Self {

@@ -16,6 +16,20 @@ pub(super) fn add(seed: u64, plan: &mut Plan) {
     for _ in 0..*chance.pick(&[1, 1, 2]) {
         plan.groups.push(draw(&mut chance, plan.topics.len() as u32));
     }
+    let mut chance = Chance::new(seed, "migrations");
+    plan.groups.iter_mut().for_each(|group| migrate(&mut chance, group));
+}
+
+/// A third of the groups of thin members are migrated while they work. Whoever changes its protocol
+/// does so in its next life.
+fn migrate(chance: &mut Chance, group: &mut Group) {
+    if !chance.one_in(3) || group.protocol == Protocol::Library {
+        return;
+    }
+    group.migrate = *chance.pick(&[Ratio::new(1, 2), Ratio::new(1, 2), Ratio::new(1, 5)]);
+    if group.crash == Ratio::NEVER && group.leave == Ratio::NEVER {
+        group.leave = Ratio::new(1, 50);
+    }
 }
 
 fn draw(chance: &mut Chance, topics: u32) -> Group {
@@ -46,5 +60,7 @@ fn draw(chance: &mut Chance, topics: u32) -> Group {
         leave,
         pause,
         away: Between { low: millis(1), high: millis(*chance.pick(&[100, 1500, 5000])) },
+        migrate: Ratio::NEVER,
+        rebalances_max: None,
     }
 }

@@ -121,8 +121,14 @@ fn subscribed(scene: &Scene, group: &Group) -> Partitions {
 pub async fn read_offsets(scene: &Scene, client: u32) {
     for (place, group) in (0..).zip(&scene.plan.groups) {
         let partitions: Vec<Partition> = subscribed(scene, group).into_iter().collect();
-        let who =
-            Claim { group: place, client, member: String::new(), instance: None, generation: -1 };
+        let who = Claim {
+            group: place,
+            client,
+            by_epoch: false,
+            member: String::new(),
+            instance: None,
+            generation: -1,
+        };
         let mut coordinator = Coordinator::default();
         while let Err(error) = coordinator.fetch(scene, &who, &partitions).await {
             scene.stage.note(client, format!("gets no offsets of g{place}: {error:?}"));
@@ -157,6 +163,8 @@ struct Member {
     client: u32,
     group: u32,
     spec: Group,
+    /// What it speaks in this life.
+    protocol: Protocol,
     /// A static member's name.
     instance: Option<String>,
     roster: Arc<Roster>,
@@ -183,13 +191,17 @@ pub async fn live(scene: Scene, client: u32, roster: Arc<Roster>) {
         lives: 0,
         commits: 0,
         before: None,
+        protocol: spec.protocol,
         spec,
         scene,
     };
+    // From a stream of their own, so that a member does what it did but for that.
+    let mut migrations = Chance::new(member.scene.plan.seed, &format!("migration {client}"));
     while !member.scene.stage.is_over() {
         member.lives += 1;
+        member.protocol = member.spec.protocol_of_a_life(&mut migrations);
         member.scene.stage.note(client, "has not joined");
-        match member.spec.protocol {
+        match member.protocol {
             Protocol::Eager | Protocol::Cooperative => classic::live(&mut member).await,
             Protocol::Consumer => consumer::live(&mut member).await,
             Protocol::Library => library::live(&mut member).await,
@@ -205,6 +217,7 @@ impl Member {
         Claim {
             group: self.group,
             client: self.client,
+            by_epoch: self.protocol == Protocol::Consumer,
             member: member.to_owned(),
             instance: self.instance.clone(),
             generation,

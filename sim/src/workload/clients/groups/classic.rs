@@ -117,7 +117,7 @@ impl Classic {
 
     /// Gets into a generation, with its part of it.
     async fn enter(&mut self, member: &mut Member) -> Result<(), Next> {
-        if member.spec.protocol == Protocol::Eager && self.generation >= 0 {
+        if member.protocol == Protocol::Eager && self.generation >= 0 {
             let owned = self.work.owned();
             let who = self.claim(member);
             member.commit(&who, self.work.positions(&owned)).await;
@@ -131,7 +131,12 @@ impl Classic {
         // below; or else that is nobody's for good.
         let owned = self.work.owned();
         let revoked: Partitions = owned.difference(&partitions).copied().collect();
-        if joined.generation_id != self.generation + 1 {
+        // In a group that a coordinator shares out (KIP-848) it keeps its epoch while it gives up.
+        let stays = joined.leader.is_empty() && joined.generation_id == self.generation;
+        if joined.leader.is_empty() {
+            reached!("a-classic-member-is-in-a-consumer-group");
+        }
+        if joined.generation_id != self.generation + 1 && !stays {
             // Others may have had, in the generation that it missed, what it had.
             self.lose_everything(member);
         }
@@ -165,7 +170,7 @@ impl Classic {
             group_instance_id: member.instance.as_deref().map(Text::from),
             protocol_type: Text::from_static("consumer"),
             protocols: vec![JoinGroupRequestProtocol {
-                name: Text::from_static(member.spec.protocol.word()),
+                name: Text::from_static(member.protocol.word()),
                 metadata: said.encode(),
             }],
             reason: None,
@@ -205,7 +210,7 @@ impl Classic {
             Some((row.member_id.to_string(), said))
         });
         let members: BTreeMap<String, Subscription> = members.collect::<Option<_>>()?;
-        Some(match member.spec.protocol {
+        Some(match member.protocol {
             Protocol::Cooperative => cooperative(&members, partitions),
             _ => in_turn(&members, partitions),
         })
@@ -234,7 +239,7 @@ impl Classic {
             member_id: Text::from(self.id.as_str()),
             group_instance_id: member.instance.as_deref().map(Text::from),
             protocol_type: Some(Text::from_static("consumer")),
-            protocol_name: Some(Text::from_static(member.spec.protocol.word())),
+            protocol_name: Some(Text::from_static(member.protocol.word())),
             assignments: assignments.collect(),
         };
         let who = member.claim(&self.id, joined.generation_id);
