@@ -229,7 +229,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("-", "upgrade-forgets-owners", NODES),
     mutant("-", "downgrade-starts-over", NODES),
     mutant("-", "offsets-go-by-name", ONE_AND_THREE),
-    mutant("-", "deposed-tells-offsets", THREE_NODES),
+    mutant("-", "deposed-tells-offsets", THREE),
     mutant("H1", "offsets-expire-in-use", ONE_AND_THREE),
     mutant("H2", "commit-epoch-forgotten", NODES),
     mutant("H3", "listoffsets-current-epoch", THREE_NODES),
