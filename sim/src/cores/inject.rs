@@ -279,7 +279,8 @@ impl Cores {
         }
     }
 
-    /// Ends all faults.
+    /// Ends all faults, but for pauses, which end in their time: what waits for that would be
+    /// overtaken by what comes next on the same connection.
     pub(super) fn heal(&mut self) {
         self.healed = true;
         self.links.heal();
@@ -287,7 +288,6 @@ impl Cores {
         self.node.stuck_until = Duration::ZERO;
         self.node.sync_fails = false;
         self.node.wall_offset = self.plan.clock.wall_offset;
-        self.node.paused_until = None;
         if !self.node.is_up() {
             self.start();
         }

@@ -419,7 +419,8 @@ impl Cluster {
         }
     }
 
-    /// Ends all faults.
+    /// Ends all faults, but for pauses, which end in their time: what waits for that would be
+    /// overtaken by what comes next on the same connection.
     pub(super) fn heal(&mut self) {
         self.healed = true;
         self.wires.heal();
@@ -430,7 +431,6 @@ impl Cluster {
             node.disk.sync_fails = None;
             node.disk.reads_fail = 0;
             node.wall_jumps = 0;
-            node.paused_until = None;
             self.start(n);
         }
         for n in 0..self.nodes.len() {
