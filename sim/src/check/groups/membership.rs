@@ -120,8 +120,8 @@ impl Word<'_> {
 /// From memory, a coordinator that was deposed answers heartbeats and questions for parts, too:
 /// they count once every coordinator knows what it is (`words_count`). What stands in the log by
 /// the time of the answer counts always, since its successor has read it, and everybody has a whole
-/// session there: a commit (which is a word of a classic member), and that somebody has become a
-/// member of KIP-848.
+/// session there: a commit (which is a word of a member of a classic group), and that somebody has
+/// become a member of KIP-848.
 fn heard_members_stay(
     evidence: &Evidence<'_>,
     operations: &[GroupOperation],
@@ -149,7 +149,10 @@ fn heard_members_stay(
                 let is_new = !std::mem::replace(&mut word.is_written, true);
                 word.heard = sure.or_else(|| is_new.then_some(operation.invoked)).or(word.heard);
             }
-            (GroupCall::Commit { .. }, GroupEnd::Committed, _) if !is_consumer && word.goes_on => {
+            // In a consumer group a classic member's commit is no heartbeat, as with Kafka (764).
+            (GroupCall::Commit { .. }, GroupEnd::Committed, _)
+                if !(is_consumer || is_mixed) && word.goes_on =>
+            {
                 word.heard = word.heard.max(Some(operation.invoked));
             }
             (GroupCall::Assign, GroupEnd::Assigned { partitions, .. }, _) => {
@@ -317,6 +320,18 @@ mod tests {
         };
         assert_eq!(expelled("g0-i0"), [""; 0], "its newer self is the member");
         assert_eq!(expelled("g0-i1"), ["group-expelled"], "that is another instance");
+    }
+
+    #[test]
+    fn a_commit_is_a_heartbeat_in_classic_groups_alone() {
+        let expelled = |protocol: &str| {
+            let mut story = Story::new(protocol);
+            story.assigned("a", 1, &[0]).heard("a", 1).pause(900).committed("a", 1, 0, 5);
+            story.pause(500).refused("a", 1, Code::UnknownMemberId);
+            story.blamed()
+        };
+        assert_eq!(expelled("eager session=1s"), ["group-expelled"]);
+        assert_eq!(expelled("eager session=1s migrate=1/2"), [""; 0]);
     }
 
     #[test]
