@@ -74,6 +74,12 @@ fn what_is_planted_nowhere_is_not_passed() {
         let (said, _) = ends(&[arguments, &world].concat(), 4);
         assert!(said.contains("the line of no-such-bug was never passed"), "{said}");
     }
+    // What was asked for besides is left all the same.
+    let page = std::env::temp_dir().join(format!("quorate-void-{}.html", std::process::id()));
+    let path = page.display().to_string();
+    let asked = ["run", "--seed", "7", "--world", "cores", "--mutant", "no-such-bug"];
+    ends(&[&asked[..], &["--timeline", &path]].concat(), 4);
+    assert!(fs::remove_file(&page).is_ok(), "there is a page");
     // Two stand for B4, one for A22.
     let (_, said) = ends(&["run", "--seed", "7", "--mutant", "B4"], 64);
     assert!(said.contains("B4 is planted as one of"), "{said}");

@@ -27,10 +27,11 @@ pub(super) fn run(
     let spec = Wanted { export: export.is_some(), ..Wanted::REFINE };
     let report = run_with(&plan, how.world(), how.mutant.clone(), show, spec);
     print(&plan, how.world(), &report);
+    let mut code = report.verdict.exit_code();
     let is_void = report.verdict == Verdict::Passed && report.mutant_asked == 0;
     if let Some(mutant) = how.mutant.as_deref().filter(|_| is_void) {
         println!("  {}", never_passed(mutant));
-        return Verdict::Inconclusive.exit_code();
+        code = Verdict::Inconclusive.exit_code();
     }
     if let Some(folder) = export
         && let Err(error) = specs::write(&report.spec, folder)
@@ -44,7 +45,7 @@ pub(super) fn run(
         return HARNESS_BROKE;
     }
     if !twice {
-        return report.verdict.exit_code();
+        return code;
     }
     let again = Options { mutant: how.mutant.clone(), ..Options::default() };
     let again = run::run(&plan, how.world(), again);
@@ -62,7 +63,7 @@ pub(super) fn run(
         Ok(None) => {
             let events = report.trace.events;
             println!("four runs, in three processes, gave the same {events} events");
-            report.verdict.exit_code()
+            code
         }
         Ok(Some(difference)) => {
             println!("not deterministic: {difference}");
