@@ -2,18 +2,19 @@
 //! Within a term, or a leader epoch, one leader writes one sequence, so two logs with the same
 //! writers hold the same records.
 
-use serde::{Deserialize, Serialize};
+use std::rc::Rc;
 
-/// Writers, each with the length of the log behind its last place.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Runs(Vec<(u64, u64)>);
+/// Writers, each with the length of the log behind its last place. Shared: what a memory, a disk
+/// and what is on its way there have of one log is mostly the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Runs(Rc<Vec<(u64, u64)>>);
 
 impl Runs {
     pub fn len(&self) -> u64 {
         self.0.last().map_or(0, |&(_, end)| end)
     }
 
-    pub const fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
@@ -29,18 +30,25 @@ impl Runs {
     }
 
     pub fn push(&mut self, writer: u64, count: u64) {
+        if count == 0 {
+            return;
+        }
         let end = self.len() + count;
-        match self.0.last_mut() {
-            _ if count == 0 => {}
+        let runs = Rc::make_mut(&mut self.0);
+        match runs.last_mut() {
             Some(last) if last.0 == writer => last.1 = end,
-            _ => self.0.push((writer, end)),
+            _ => runs.push((writer, end)),
         }
     }
 
     pub fn truncate(&mut self, length: u64) {
+        if self.len() <= length {
+            return;
+        }
         let kept = self.0.partition_point(|&(_, end)| end < length);
-        self.0.truncate(if length == 0 { 0 } else { kept + 1 });
-        if let Some(last) = self.0.last_mut() {
+        let runs = Rc::make_mut(&mut self.0);
+        runs.truncate(if length == 0 { 0 } else { kept + 1 });
+        if let Some(last) = runs.last_mut() {
             last.1 = last.1.min(length);
         }
     }
@@ -55,7 +63,7 @@ impl Runs {
     /// The length of what both begin with.
     pub fn common(&self, other: &Self) -> u64 {
         let mut common = 0;
-        for (one, two) in self.0.iter().zip(&other.0) {
+        for (one, two) in self.0.iter().zip(other.0.iter()) {
             if one.0 != two.0 {
                 break;
             }

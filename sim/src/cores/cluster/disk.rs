@@ -109,8 +109,9 @@ impl Disk {
         if !self.syncing.is_empty() || self.queued.is_empty() {
             return None;
         }
-        self.syncing = std::mem::take(&mut self.queued);
-        for pending in self.syncing.clone() {
+        std::mem::swap(&mut self.syncing, &mut self.queued);
+        for place in 0..self.syncing.len() {
+            let pending = self.syncing[place];
             if let Some(log) = self.log_of(pending) {
                 log.on_written(pending.write);
             }
@@ -138,10 +139,12 @@ impl Disk {
                 reports.push(Report::Failed(partition, write));
                 continue;
             }
-            let done = log.complete(write);
+            log.complete(write, |done| reports.push(Report::Done(partition, done)));
             self.set_aside(partition);
-            reports.extend(done.into_iter().map(|done| Report::Done(partition, done)));
         }
+        // Empty, and kept for its memory.
+        group.clear();
+        self.syncing = group;
         reports
     }
 

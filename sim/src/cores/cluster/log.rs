@@ -131,20 +131,21 @@ impl Log {
         self.written = self.written.max(upto);
     }
 
-    /// Everything up to `through` is durable: what the machine is to be told.
-    pub(super) fn complete(&mut self, through: WriteId) -> Vec<Done> {
-        let mut done: Vec<Done> = Vec::new();
+    /// Everything up to `through` is durable: the machine is to be told.
+    pub(super) fn complete(&mut self, through: WriteId, mut tell: impl FnMut(Done)) {
+        let mut written = None;
         while let Some((write, op)) = self.pending.pop_front_if(|(write, _)| *write <= through) {
             self.written = self.written.saturating_sub(1);
             let cuts = matches!(op, LogOp::TruncateTo { .. } | LogOp::ResetTo { .. });
             self.apply(op);
-            match done.last_mut() {
-                _ if cuts => done.push(Done::Truncated(write, Box::new(self.state.clone()))),
-                Some(Done::Written(last)) => *last = write,
-                _ => done.push(Done::Written(write)),
+            if cuts {
+                written.take().map(Done::Written).into_iter().for_each(&mut tell);
+                tell(Done::Truncated(write, Box::new(self.state.clone())));
+            } else {
+                written = Some(write);
             }
         }
-        done
+        written.map(Done::Written).into_iter().for_each(tell);
     }
 
     /// Operations that a process crash may lose, and that a power loss may lose.
@@ -289,18 +290,24 @@ impl Log {
 
     /// The batches that reach beyond `from`.
     pub(super) fn batches(&self, from: Offset) -> impl DoubleEndedIterator<Item = &Stored> {
-        let first = self.batches.partition_point(|stored| stored.known.next <= from);
-        self.batches.range(first..)
+        let next = |place: usize| self.batches[place].known.next;
+        self.batches.range(first_beyond(self.batches.len(), from, next)..)
     }
 
-    /// Whether this very batch stands in the log, or is deleted.
-    pub(super) fn holds(&self, known: &Known) -> bool {
-        if known.base < self.state.log_start {
-            return true;
-        }
-        let there = self.batches(known.base).next();
-        there.is_some_and(|stored| stored.known == *known)
-            || (self.is_compacted && self.covers(known))
+    /// The first of these, which ascend, that neither stands in the log nor is deleted, nor was
+    /// passed by compaction.
+    pub(super) fn lacks<'a>(
+        &self,
+        wanted: impl IntoIterator<Item = &'a Known>,
+    ) -> Option<&'a Known> {
+        let start = self.state.log_start;
+        let mut wanted = wanted.into_iter().skip_while(|known| known.base < start).peekable();
+        let mut there = self.batches(wanted.peek()?.base).peekable();
+        wanted.find(|known| {
+            while there.next_if(|stored| stored.known.next <= known.base).is_some() {}
+            let stands = there.peek().is_some_and(|stored| stored.known == **known);
+            !stands && !(self.is_compacted && self.covers(known))
+        })
     }
 
     /// For a follower: as `Effect::ReadLog` says.
@@ -349,6 +356,26 @@ impl Log {
     }
 }
 
+/// Of so many batches, of which `next` tells the end, the first that reaches beyond `from`. What is
+/// asked for lies mostly near the end: it is looked for from there.
+pub(super) fn first_beyond(count: usize, from: Offset, next: impl Fn(usize) -> Offset) -> usize {
+    let (mut high, mut step) = (count, 1);
+    while high > 0 && next(high.saturating_sub(step)) > from {
+        high = high.saturating_sub(step);
+        step *= 2;
+    }
+    let mut low = high.saturating_sub(step);
+    while low < high {
+        let middle = low.midpoint(high);
+        if next(middle) > from {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    low
+}
+
 fn frame_bytes(batch: &Batch) -> u64 {
     (FRAME_HEADER_BYTES + batch.len()) as u64
 }
@@ -378,5 +405,22 @@ pub(super) fn difference(rebuilt: &Recovered, live: &Recovered) -> Option<String
         differ("the largest timestamps are", &times(rebuilt), &times(live))
     } else {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_looked_for_from_the_end_is_found() {
+        for count in 0..40 {
+            let ends: Vec<Offset> = (1..=count).map(|end| Offset(3 * end)).collect();
+            for from in -1..3 * count + 2 {
+                let slow = ends.partition_point(|end| *end <= Offset(from));
+                let found = first_beyond(ends.len(), Offset(from), |place| ends[place]);
+                assert_eq!(found, slow, "{count} batches, beyond {from}");
+            }
+        }
     }
 }

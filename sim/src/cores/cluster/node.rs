@@ -314,7 +314,7 @@ impl Cluster {
         let now = self.nodes[n].now(self.agenda.now);
         let Some(shard) = &mut self.nodes[n].shard else { return };
         let mut effects = std::mem::take(&mut self.effects);
-        let told = refine::name_of(&input);
+        let (told, is_seats) = (refine::name_of(&input), refine::is_seats(&input));
         shard.step(now, input, &mut effects);
         self.steps += 1;
         if self.check_every.is_some_and(|every| self.steps.is_multiple_of(every)) {
@@ -329,9 +329,9 @@ impl Cluster {
         }
         self.effects = effects;
         if is_watched {
-            self.refine(n, told);
+            self.refine(n, told, is_seats);
         }
-        if self.check_every.is_some() {
+        if is_seats {
             self.shadow.look_at_seat(&mut self.nodes, n, self.agenda.now);
         }
         if !self.nodes[n].member.wishes.is_empty() {

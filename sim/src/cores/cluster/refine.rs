@@ -34,14 +34,16 @@ impl Cluster {
         }
     }
 
-    /// Holds a step of a node against the specifications. `step`: what the node was told.
-    pub(super) fn refine(&mut self, n: usize, step: &'static str) {
+    /// Holds a step of a node against the specifications. `step`: what the node was told;
+    /// `is_seats`: its seat may have made it.
+    pub(super) fn refine(&mut self, n: usize, step: &'static str, is_seats: bool) {
         let at_us = self.micros();
         let nodes = &mut self.nodes;
-        let is_new = std::mem::take(&mut nodes[n].is_new_member);
+        let is_new = is_seats && std::mem::take(&mut nodes[n].is_new_member);
         let node = &nodes[n];
         let Some(shard) = &node.shard else { return };
-        if let (Some(seat), Some(log)) = (shard.seat(), node.disk.log(PartitionId::METADATA)) {
+        let log = node.disk.log(PartitionId::METADATA).filter(|_| is_seats);
+        if let (Some(seat), Some(log)) = (shard.seat(), log) {
             let (image, applied) = seat.image();
             spec::on_member(&Look {
                 at_us,
@@ -73,4 +75,16 @@ pub(super) const fn name_of(input: &Input) -> &'static str {
         Input::Partition { .. } => "a replica's",
         _ => "the node's",
     }
+}
+
+/// Whether the step may be the seat's. Other steps change nothing of it.
+pub(super) const fn is_seats(input: &Input) -> bool {
+    matches!(
+        input,
+        Input::Tick
+            | Input::OpenSeat(_)
+            | Input::Quorum(_)
+            | Input::Controller(_)
+            | Input::Partition { partition: PartitionId::METADATA, .. }
+    )
 }

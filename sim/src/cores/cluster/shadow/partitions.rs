@@ -9,7 +9,7 @@ use quorate_core::metadata::Image;
 use quorate_core::partition::interface::{Assignment, ReadView};
 
 use super::super::NAMES;
-use super::super::log::Known;
+use super::super::log::{Known, first_beyond};
 use super::super::node::{Node, place_of};
 use super::Shadow;
 use crate::plan::Acks;
@@ -30,8 +30,8 @@ pub(super) struct Committed {
 impl Committed {
     /// Those that reach beyond `from`.
     fn from(&self, from: Offset) -> &[Known] {
-        let first = self.batches.partition_point(|known| known.next <= from);
-        &self.batches[first..]
+        let next = |place: usize| self.batches[place].next;
+        &self.batches[first_beyond(self.batches.len(), from, next)..]
     }
 }
 
@@ -118,8 +118,7 @@ impl Shadow {
         let start = from.max(log.state().log_start);
         let all = committed.from(start).iter().filter(|known| known.base >= start);
         let below = all.take_while(|known| known.next <= high);
-        let wrong = below.into_iter().find(|known| !log.holds(known)).copied();
-        if let Some(known) = wrong {
+        if let Some(known) = log.lacks(below).copied() {
             let there = log.batches(known.base).next().map(|stored| stored.known.to_string());
             let there = there.unwrap_or_else(|| "nothing".to_owned());
             let sentence = format!("{} shows {there}; committed are {known}", NAMES[n]);
@@ -144,7 +143,7 @@ impl Shadow {
         }
         let Some(committed) = self.partitions.get(&id) else { return };
         let missing = match node.disk.log(id) {
-            Some(log) => committed.from(from).iter().find(|known| !log.holds(known)),
+            Some(log) => log.lacks(committed.from(from)),
             None => committed.from(committed.deletable.max(from)).first(),
         };
         let Some(known) = missing.copied() else { return };
