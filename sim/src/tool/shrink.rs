@@ -4,7 +4,7 @@
 #![allow(clippy::disallowed_methods)]
 
 use std::fs;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -15,7 +15,7 @@ use super::{HARNESS_BROKE, USAGE, flags};
 use crate::plan::{Found, Plan};
 use crate::run::{Verdict, World};
 use crate::shrink::kept::Kept;
-use crate::shrink::{Oracle, Size, shrink};
+use crate::shrink::{Oracle, Shrunk, Size, shrink};
 use crate::symptom::Symptom;
 use crate::told::Told;
 
@@ -24,7 +24,13 @@ const PATIENCE_TIMES: u32 = 20;
 const PATIENCE_MIN: Duration = Duration::from_secs(5);
 const PATIENCE_MAX: Duration = Duration::from_secs(120);
 
+/// Of the patience of a plan that waits for ever, a search takes one part of so many,
+const PATIENCE_PARTS: u32 = 6;
+/// and no less than this: after the healing, much waits for a session or a retry to run out.
+const PATIENCE_LEAST: Duration = Duration::from_secs(10);
+
 /// What is to become simple, and how that is judged.
+#[derive(Clone, Copy)]
 pub(super) struct Subject<'a> {
     pub(super) plan: &'a Plan,
     pub(super) world: World,
@@ -48,6 +54,14 @@ impl Subject<'_> {
         } else {
             self.symptom.is_shown_by(told)
         }
+    }
+
+    /// A partition keeps all topics and partitions before it, and the work on them; a node those
+    /// before it.
+    fn may_be_simpler_elsewhere(&self) -> bool {
+        let Symptom { object, .. } = self.symptom;
+        let has_siblings = self.symptom.kind() != *object;
+        !self.any_object && has_siblings && object != "t0-0" && object != "n1"
     }
 }
 
@@ -126,36 +140,44 @@ pub(super) fn to_file(
     jobs: usize,
     time: Duration,
 ) -> io::Result<bool> {
-    let state = out.with_extension("state");
-    let mut kept = Kept::open(&state, &identity(subject)?)?;
-    if !kept.is_empty() {
-        println!("goes on: {} plans are known from {}", kept.len(), state.display());
-    }
     let begun = Instant::now();
-    let said = Mutex::new(begun);
-    let oracle = Runs { subject, workers, deadline: begun + time, begun, said };
-    let shrunk = shrink(subject.plan, &oracle, jobs, &mut kept);
-    if io::stdout().is_terminal() {
-        print!("\r\x1b[2K");
+    let search = Search { workers, out, jobs, begun, deadline: begun + time };
+    let mut found = search.patiently(subject)?;
+    let mut subject = *subject;
+    if found.is_minimal && subject.may_be_simpler_elsewhere() && Instant::now() < search.deadline {
+        let other = Subject { plan: &found.plan, any_object: true, ..subject };
+        let elsewhere = search.run(&other, "any.state")?;
+        if elsewhere.plan != found.plan {
+            let object = &subject.symptom.object;
+            println!("  {}: {} plans tried", Size(&found.plan), found.tried);
+            println!("  {object} keeps what stands before it, so another one may do:");
+            subject.any_object = true;
+        }
+        found = Shrunk { tried: found.tried + elsewhere.tried, ..elsewhere };
     }
-    let mut plan = shrunk.plan;
+    let mut plan = found.plan;
     let told = workers.run(&plan, subject.world, subject.mutant);
     let is_same = subject.is_same(&told);
-    plan.story = story(subject, &told);
+    plan.story = story(&subject, &told);
     let symptom = Symptom::all(&told).into_iter().find(|symptom| {
         symptom.property == subject.symptom.property && symptom.kind() == subject.symptom.kind()
     });
     let mutant = subject.mutant.map(str::to_owned);
-    plan.found = symptom.map(|symptom| Found::new(subject.world, mutant, &symptom));
+    plan.found = symptom.as_ref().map(|symptom| Found::new(subject.world, mutant, symptom));
     plan.trace = Some(told.hash);
     fs::write(out, plan.print())?;
     let seconds = begun.elapsed().as_secs();
-    let (size, tried) = (Size(&plan), shrunk.tried);
+    let (size, tried) = (Size(&plan), found.tried);
     println!("  {size}, {}: {tried} plans tried in {seconds} s", told.counts());
-    if shrunk.is_minimal {
-        println!("  nothing simpler fails so");
-        fs::remove_file(&state)?;
+    match symptom.filter(|symptom| symptom.object != subject.symptom.object) {
+        Some(other) => println!("  nothing simpler fails so; it is {other} now"),
+        None if found.is_minimal => println!("  nothing simpler fails so"),
+        None => {}
+    }
+    if found.is_minimal {
+        search.forget()?;
     } else {
+        let state = search.state("state");
         println!("  time was over: the same command goes on, from {}", state.display());
     }
     if is_same {
@@ -165,19 +187,82 @@ pub(super) fn to_file(
     }
     println!("  cargo sim explain {}", out.display());
     println!("  cargo sim replay {} --trace", out.display());
-    // A partition keeps those before it, and the work on them.
-    if is_same && shrunk.is_minimal && !subject.any_object && has_siblings(subject.symptom) {
-        println!(
-            "  perhaps simpler on another one: cargo sim shrink {} --any-object",
-            out.display()
-        );
-    }
     Ok(is_same)
 }
 
-/// Whether the same may happen to another object of its kind.
-fn has_siblings(symptom: &Symptom) -> bool {
-    symptom.kind() != symptom.object
+/// One or several searches for one plan, until a time.
+struct Search<'a> {
+    workers: &'a Workers,
+    out: &'a Path,
+    jobs: usize,
+    begun: Instant,
+    deadline: Instant,
+}
+
+impl Search<'_> {
+    /// A plan that waits for ever has its whole patience only in the end: while it becomes simple,
+    /// a part of that is enough. What passes within a part passes, so nothing that could go is
+    /// kept; and what waits longer than a part only is found out in the end, and begun anew.
+    fn patiently(&self, subject: &Subject<'_>) -> io::Result<Shrunk> {
+        let patience = subject.plan.run.liveness;
+        let part = (patience / PATIENCE_PARTS).max(PATIENCE_LEAST);
+        if subject.symptom.property != "liveness" || part >= patience {
+            return self.run(subject, "state");
+        }
+        let with = |plan: &Plan, patience| {
+            let mut plan = plan.clone();
+            plan.run.liveness = patience;
+            plan
+        };
+        let hurried = with(subject.plan, part);
+        let hurried = Subject { plan: &hurried, ..*subject };
+        let fails =
+            |plan: &Plan| subject.is_same(&self.workers.run(plan, subject.world, subject.mutant));
+        if fails(hurried.plan) {
+            let found = self.run(&hurried, "state")?;
+            let plan = with(&found.plan, patience);
+            if fails(&plan) {
+                return Ok(Shrunk { plan, ..found });
+            }
+        }
+        println!(
+            "  it does not wait for ever in {} s, so each plan is given {}",
+            part.as_secs(),
+            patience.as_secs()
+        );
+        self.run(subject, "whole.state")
+    }
+
+    fn run(&self, subject: &Subject<'_>, state: &str) -> io::Result<Shrunk> {
+        let state = self.state(state);
+        let mut kept = Kept::open(&state, &identity(subject)?)?;
+        if !kept.is_empty() {
+            println!("goes on: {} plans are known from {}", kept.len(), state.display());
+        }
+        let Self { workers, begun, deadline, .. } = *self;
+        let said = Mutex::new(begun);
+        let oracle = Runs { subject, workers, deadline, begun, said };
+        let shrunk = shrink(subject.plan, &oracle, self.jobs, &mut kept);
+        if io::stdout().is_terminal() {
+            print!("\r\x1b[2K");
+        }
+        Ok(shrunk)
+    }
+
+    /// The file that knows what a search has found out.
+    fn state(&self, name: &str) -> PathBuf {
+        self.out.with_extension(name)
+    }
+
+    fn forget(&self) -> io::Result<()> {
+        for name in ["state", "any.state", "whole.state"] {
+            match fs::remove_file(self.state(name)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What a search is for: a plan, a failure and a build.
