@@ -24,6 +24,7 @@ pub mod timeline;
 pub mod told;
 pub mod tool;
 pub mod trace;
+pub mod waiting;
 pub mod workload;
 pub mod zoo;
 

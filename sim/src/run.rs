@@ -19,6 +19,7 @@ use crate::plan::Plan;
 use crate::plan::text::Value;
 use crate::spec;
 use crate::trace::{self, Finished, Sink};
+use crate::waiting;
 
 /// Where a plan runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -228,7 +229,8 @@ fn on_this_thread(plan: &Plan, world: World, options: Options) -> Report {
         violation.place = trace.names.named(std::mem::take(&mut violation.place));
         violation.sentence = trace.names.named(std::mem::take(&mut violation.sentence));
     }
-    let mut stuck = observed.stuck;
+    let stuck = observed.stuck.iter().map(|it| waiting::named(it, &observed.history));
+    let mut stuck: Vec<String> = stuck.collect();
     // What became of a node explains what its clients complain of.
     stuck.sort_by_key(|sentence| !sentence.starts_with('n'));
     let verdict = match (violations.is_empty(), stuck.is_empty()) {

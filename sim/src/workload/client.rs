@@ -18,6 +18,7 @@ const FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// A connection to a node.
 pub struct Link {
+    address: String,
     stream: Box<dyn Stream>,
     frames: Frames,
     next: i32,
@@ -46,7 +47,13 @@ impl Link {
     pub async fn connect(network: &Arc<dyn Network>, address: &str) -> io::Result<Self> {
         let stream = network.connect(address).await?;
         let frames = Frames::new(FRAME_BYTES_MAX);
-        Ok(Self { stream, frames, next: 0, expected: std::collections::VecDeque::new() })
+        let expected = std::collections::VecDeque::new();
+        Ok(Self { address: address.to_owned(), stream, frames, next: 0, expected })
+    }
+
+    /// Whom it was opened to.
+    pub fn address(&self) -> &str {
+        &self.address
     }
 
     /// Sends a request; `answered` says whether a response will come.

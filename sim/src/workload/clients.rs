@@ -237,7 +237,9 @@ pub async fn write(scene: Scene, client: u32, proven: oneshot::Sender<()>) {
         if scene.stage.is_healed() && proven.is_some() {
             let before = at_healing.get_or_insert_with(|| writer.acknowledged.clone());
             // At the pace of repair, chance alone may pass a partition over until the run ends.
-            writer.wanted = unproven(&scene, writer.acks(), &writer.acknowledged, before, client);
+            let counts = (&writer.acknowledged, &*before);
+            let asks = link.as_ref().map(Link::address);
+            writer.wanted = unproven(&scene, writer.acks(), counts, client, asks);
             if writer.wanted.is_none() {
                 let _ = proven.take().map(|proven| proven.send(()));
             }
@@ -266,13 +268,14 @@ pub async fn write(scene: Scene, client: u32, proven: oneshot::Sender<()>) {
     scene.stage.done(client);
 }
 
-/// A partition that the writer has not shown to work yet.
+/// A partition that the writer has not shown to work yet: what was acknowledged is no more than it
+/// was before the healing. `asks`: whom it is connected to.
 fn unproven(
     scene: &Scene,
     acks: Acks,
-    acknowledged: &BTreeMap<Partition, u64>,
-    before: &BTreeMap<Partition, u64>,
+    (acknowledged, before): (&BTreeMap<Partition, u64>, &BTreeMap<Partition, u64>),
     client: u32,
+    asks: Option<&str>,
 ) -> Option<Partition> {
     if acks == Acks::None {
         scene.stage.done(client);
@@ -286,7 +289,8 @@ fn unproven(
         .into_iter()
         .find(|partition| count(acknowledged, partition) <= count(before, partition));
     if let Some(partition) = missing {
-        scene.stage.note(client, format!("got nothing acknowledged on {partition}"));
+        let asks = asks.map(|address| format!(" [it asks {address}]")).unwrap_or_default();
+        scene.stage.note(client, format!("got nothing acknowledged on {partition}{asks}"));
     }
     missing
 }

@@ -14,6 +14,7 @@ use crate::fault::power_loss::Unsynced;
 use crate::history::{Call, End, Partition, Value};
 use crate::plan::Acks;
 use crate::shadow::compacted;
+use crate::shadow::replicated::in_words;
 
 impl Cluster {
     /// Whether every writer has shown that all works, and every copy is in sync.
@@ -32,10 +33,10 @@ impl Cluster {
     /// What is missing until all is well.
     pub(super) fn unwell(&self) -> Vec<String> {
         let mut missing = self.missing();
-        missing.extend(
-            self.unproven()
-                .map(|(client, partition)| format!("c{client} got no answer on {partition}")),
-        );
+        missing.extend(self.unproven().map(|(client, partition)| {
+            let asks = self.clients.writers[&client].asks(partition);
+            format!("c{client} got no answer on {partition}{asks}")
+        }));
         missing.extend(self.uncommitted());
         missing
     }
@@ -65,22 +66,18 @@ impl Cluster {
             for (index, found) in topic.partitions.iter().enumerate() {
                 let partition = format!("{}-{index}", topic.name);
                 let (replicas, in_sync) = (&found.replicas, &found.in_sync);
-                let leader = found.leader.map_or(0, |leader| leader.0);
-                if leader == 0 {
-                    missing.push(format!(
-                        "{partition} on {replicas:?} has no leader: in sync {in_sync:?}, eligible \
-                         {:?}",
-                        found.eligible
-                    ));
+                let what = if found.leader.is_none() {
+                    "has no leader"
                 } else if in_sync.len() < replicas.len() || replicas.len() < least {
-                    missing.push(format!(
-                        "{partition} on {replicas:?} led by n{leader} has in sync {in_sync:?}"
-                    ));
+                    "has copies that are not in sync"
                 } else if found.is_reassigning() {
-                    missing.push(format!("{partition} is on its way: {found:?}"));
+                    "is on its way"
                 } else if replicas.iter().any(|node| self.operators.left.contains(node)) {
-                    missing.push(format!("{partition} has not left a node: {replicas:?}"));
-                }
+                    "has not left a node"
+                } else {
+                    continue;
+                };
+                missing.push(format!("{partition} {what} [{}]", in_words(found)));
             }
         }
         missing
@@ -205,7 +202,7 @@ impl Cluster {
         let differ = one.iter().zip(&other).find(|(one, other)| one != other);
         match differ {
             Some((one, other)) => {
-                Some(format!("{} has {one:?}, {} has {other:?}", NAMES[leader], NAMES[n]))
+                Some(format!("{} has {one}, {} has {other}", NAMES[leader], NAMES[n]))
             }
             None if one.len() != other.len() => {
                 let (leader, n) = (NAMES[leader], NAMES[n]);

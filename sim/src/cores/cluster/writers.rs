@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Cluster;
 use super::clients::{Answer, Told, What};
+use super::{Cluster, NAMES};
 use crate::history::{Call, End, Partition};
 use crate::plan::{Acks, Plan};
 use crate::workload::writer::{Answer as Word, Writer};
@@ -46,6 +46,23 @@ impl WriterActor {
 
     pub(super) fn heal(&mut self) {
         self.at_healing = Some(self.writer.acknowledged.clone());
+    }
+
+    /// Whom it asks at the moment, for people.
+    pub(super) fn asks(&self, partition: Partition) -> String {
+        let is_about = |place: usize| self.writer.round[place].partition == partition;
+        let sent = self.unanswered.iter().find(|(place, _)| is_about(**place));
+        match (self.asked, sent) {
+            (Some(n), _) if self.leaders.is_empty() => {
+                format!(" [it asks {} who leads]", NAMES[n])
+            }
+            (Some(n), _) => format!(" [it asks {} for a producer id]", NAMES[n]),
+            (None, Some((_, n))) => format!(" [it asks {}]", NAMES[*n]),
+            (None, None) if !self.leaders.contains_key(&partition) => {
+                " [it knows of no leader]".to_owned()
+            }
+            (None, None) => String::new(),
+        }
     }
 
     /// A partition of which it has heard nothing since the healing.

@@ -48,7 +48,8 @@ pub async fn write(scene: Scene, client: u32, proven: oneshot::Sender<()>) {
             if stage.is_healed() && proven.is_some() {
                 let before = at_healing.get_or_insert_with(|| writer.acknowledged.clone());
                 let acks = writer.scene.plan.workload.acks;
-                writer.wanted = unproven(&writer.scene, acks, &writer.acknowledged, before, client);
+                let counts = (&writer.acknowledged, &*before);
+                writer.wanted = unproven(&writer.scene, acks, counts, client, None);
                 if writer.wanted.is_none() {
                     let _ = proven.take().map(|proven| proven.send(()));
                 }
