@@ -15,9 +15,10 @@ pub mod visited;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::check::Violation;
-use crate::trace;
+use crate::trace::{self, Aside};
 
 /// What a watcher hands back when a run is over.
 #[derive(Debug, Default)]
@@ -100,8 +101,23 @@ pub(crate) fn on_replicas(what: impl FnOnce(&mut partition::witness::Watch)) {
     });
 }
 
-/// A step that the specification does not allow.
-fn rejected(property: &'static str, place: &str, who: &str, step: &str, broken: &str) -> Violation {
-    let sentence = format!("{who} {step}, step #{}: {broken}", trace::ordinal());
+/// A step, at a time, that the specification does not allow. The sentence tells the last event
+/// before it: a completion of the disk is none, so a step may have none of its own.
+fn rejected(
+    property: &'static str,
+    place: &str,
+    (node, at_us): (u8, u64),
+    step: &str,
+    broken: &str,
+) -> Violation {
+    let blames = || Aside::Blames { property };
+    trace::aside_at(Duration::from_micros(at_us), node_name(node), blames);
+    let sentence = format!("{step}, behind #{}: {broken}", trace::ordinal());
     Violation { property, place: place.to_owned(), sentence }
+}
+
+/// As the trace names it; 0 is the controller.
+const fn node_name(node: u8) -> &'static str {
+    const NAMES: [&str; 10] = ["all", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9"];
+    if (node as usize) < NAMES.len() { NAMES[node as usize] } else { "all" }
 }

@@ -224,8 +224,13 @@ pub fn name_topic(id: &impl fmt::Display, name: &str) {
 
 /// Says something that is no event, on `who`, if somebody will look at the run.
 pub fn aside(who: &'static str, what: impl FnOnce() -> Aside) {
+    aside_at(Duration::ZERO, who, what);
+}
+
+/// As `aside`, of what was at `at` or at the last event, whichever is later.
+pub fn aside_at(at: Duration, who: &'static str, what: impl FnOnce() -> Aside) {
     TRACE.with_borrow_mut(|trace| {
-        let moment = Moment { at: trace.now, ordinal: trace.finished.events };
+        let moment = Moment { at: at.max(trace.now), ordinal: trace.finished.events };
         if let Sink::Events(kept) = &mut trace.sink {
             let what = what();
             let about = match &what {

@@ -10,7 +10,7 @@ use quorate_sim::check::Violation;
 use quorate_sim::plan::draw::draw_cluster;
 use quorate_sim::run::{Options, Report, Verdict, World, run};
 use quorate_sim::timeline::page;
-use quorate_sim::trace::{Kept, Sink};
+use quorate_sim::trace::{Aside, Kept, Sink};
 
 const EVENTS: usize = 100_000;
 
@@ -29,13 +29,16 @@ fn subject() -> String {
         event.moment.ordinal += 1;
         kept.push(event);
     }
+    let refused_at = kept[49].moment;
+    let blames = Aside::Blames { property: "refines-partition" };
+    report.trace.kept.asides.push((refused_at, "n2", blames));
     report.verdict = Verdict::Safety;
     let sentence = "operation 40 was told 7, although 9 was known before".to_owned();
     let (property, place) = ("high-watermark", "t0-0".to_owned());
     let refused = Violation {
         property: "refines-partition",
         place: place.clone(),
-        sentence: "n2 Cut { to: 1 }, step #50: what is held stays".to_owned(),
+        sentence: "n2 cuts its log back to 1, behind #50: what is held stays".to_owned(),
     };
     report.violations = vec![Violation { property, place, sentence }, refused];
     page(&plan, World::Cores, None, &report)

@@ -12,6 +12,7 @@
 
 pub mod explore;
 pub mod witness;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -9,7 +9,7 @@ use crate::check::Violation;
 use crate::check::anomalies::ANOMALIES;
 use crate::history::{Call, End, History};
 use crate::run::Report;
-use crate::trace::Aside;
+use crate::trace::{Aside, Event, Moment};
 
 /// Properties that nothing shows before the end: something is not there that was to be.
 const MISSING: &[&str] =
@@ -31,6 +31,22 @@ impl Draft<'_> {
         wrong
     }
 
+    /// The event from which a step of `who` follows that has none of its own, such as one that a
+    /// disk's completion makes: the last on that node, about the same partition if there is one.
+    fn told(&self, moment: Moment, who: &str, place: &str) -> u64 {
+        let before = &self.events[..self.events.len().min(moment.ordinal as usize)];
+        let own = || before.iter().rev().filter(|event| event.who == who);
+        let is_about = |event: &&Event| event.text.split(' ').any(|word| word == place);
+        let found = own().find(is_about).or_else(|| own().next());
+        found.map_or(moment.ordinal, |event| event.moment.ordinal)
+    }
+
+    /// An event's time; an aside may be of later.
+    fn time_of(&self, ordinal: u64) -> u64 {
+        let event = ordinal.checked_sub(1).and_then(|place| self.events.get(place as usize));
+        event.map_or(0, |event| micros(event.moment.at))
+    }
+
     fn seen_where(
         &self,
         violation: Violation,
@@ -40,14 +56,14 @@ impl Draft<'_> {
         let shows = shows(&violation, history, self.committing);
         let mut witnesses = witnesses(&violation, history);
         witnesses.extend(&shows.it);
-        let step = refused_step(&violation);
         let blamed = self.asides.iter().find(|(_, _, aside)| {
             matches!(aside, Aside::Blames { property } if *property == violation.property)
         });
-        let blamed = step.or_else(|| blamed.map(|(moment, ..)| moment.ordinal));
-        let blamed = blamed.and_then(|ordinal| {
-            let event = self.events.get(ordinal.checked_sub(1)? as usize)?;
-            Some((micros(event.moment.at), ordinal))
+        let refused = blamed.filter(|_| violation.property.starts_with(REFUSAL));
+        let lane = refused.map_or(-1, |(_, who, _)| self.lane(who));
+        let blamed = blamed.map(|(moment, who, _)| match refused {
+            Some(_) => (micros(moment.at), self.told(*moment, who, &violation.place)),
+            None => (self.time_of(moment.ordinal), moment.ordinal),
         });
         let shown = witnesses.iter().filter_map(|place| operations[*place].to).max();
         let at = blamed.map(|(at, _)| at).or(shown).unwrap_or(self.end);
@@ -63,8 +79,6 @@ impl Draft<'_> {
             ANOMALIES.iter().any(|known| known.here.contains(&property)) || !shows.it.is_empty();
         let is_shown = blamed.is_some() || (is_anomaly && !is_missing);
         let until = if is_shown { at } else { self.end };
-        let who = sentence.split_whitespace().next().filter(|_| step.is_some());
-        let lane = who.map_or(-1, |who| self.lane(who));
         let property = property.to_owned();
         witnesses.extend(&shows.beside);
         witnesses.sort_unstable();
@@ -81,13 +95,6 @@ impl Wrong {
 }
 
 const REFUSAL: &str = "refines-";
-
-/// The event at which a specification refused a step; its sentence says so.
-fn refused_step(violation: &Violation) -> Option<u64> {
-    let (_, rest) = violation.sentence.split_once(", step #")?;
-    let digits = rest.split(|letter: char| !letter.is_ascii_digit()).next()?;
-    violation.property.starts_with(REFUSAL).then(|| digits.parse().ok())?
-}
 
 /// The operations that a violation speaks of: by number, or by a value that they wrote or read.
 pub(super) fn witnesses(violation: &Violation, history: &History) -> Vec<usize> {

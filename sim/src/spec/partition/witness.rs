@@ -11,14 +11,14 @@ use quorate_core::partition::{Recovered, Replica};
 use quorate_core::quorum::interface::Index;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Epoch, Fact, Kept, Life, Node, Offset, Standing, State, Version, Word};
+use super::{Action, Epoch, Fact, Kept, Life, Node, Offset, Standing, State, Version, Word, words};
 use crate::spec::quorum::Broken;
 use crate::spec::{Seen, Wanted, rejected};
 
 pub(crate) const PROPERTY: &str = "refines-partition";
 
 /// The end of a log on a disk: start, end, and who wrote the last record that is not deleted.
-type End = (Offset, Offset, Option<Epoch>);
+pub(super) type End = (Offset, Offset, Option<Epoch>);
 
 /// One line of a trace: what a replica did in one step, or what the controller decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -291,7 +291,8 @@ impl Watch {
             } else {
                 format!("n{}", line.node)
             };
-            let violation = rejected(PROPERTY, &id.to_string(), &who, &step, broken);
+            let (step, whose) = (format!("{who} {step}"), (line.node, line.at_us));
+            let violation = rejected(PROPERTY, &id.to_string(), whose, &step, broken);
             self.seen.violations.push(violation);
         } else if self.wanted.shapes {
             self.seen.shapes.extend(super::explore::shape(state));
@@ -379,7 +380,7 @@ pub fn refine(state: &mut State, line: &Line, standing: &Standing) -> Result<(),
             state.words.insert(word.version(), word.clone());
             return Ok(());
         }
-        let told = |broken| (format!("decides {word:?}"), broken);
+        let told = |broken| (format!("decides [{word}]"), broken);
         return state.decide(word, standing).map_err(told);
     }
     let mut steps = Steps { state, me: line.node, standing };
@@ -398,8 +399,7 @@ pub fn refine(state: &mut State, line: &Line, standing: &Standing) -> Result<(),
         steps.on_write(*write)?;
     }
     if let Some(epochs) = &line.epochs {
-        let step = format!("has epochs that begin at {epochs:?}");
-        return Err((step, "a log has the epochs of its batches"));
+        return Err((words::of_epochs(epochs), "a log has the epochs of its batches"));
     }
     for fact in &line.said {
         steps.act(&Action::Say(fact.clone()))?;
@@ -416,7 +416,7 @@ struct Steps<'a> {
 impl Steps<'_> {
     fn act(&mut self, action: &Action) -> Result<(), (String, Broken)> {
         let done = self.state.act(self.me, action, self.standing);
-        done.map_err(|broken| (format!("{action:?}"), broken))
+        done.map_err(|broken| (action.to_string(), broken))
     }
 
     fn on_life(&mut self, line: &Line) -> Result<(), (String, Broken)> {
@@ -435,8 +435,7 @@ impl Steps<'_> {
                     self.act(&Action::PersistCut { writes, end: disk.1 })?;
                 }
                 None => {
-                    let step = format!("has {disk:?} on its disk");
-                    return Err((step, "a disk has what was written, in order"));
+                    return Err((words::of_disk(disk), "a disk has what was written, in order"));
                 }
             }
         }

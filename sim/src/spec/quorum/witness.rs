@@ -12,7 +12,7 @@ use quorate_core::quorum::interface::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Broken, Fact, Index, Member, Memory, Peer, State, Term, Voters};
+use super::{Action, Broken, Fact, Index, Member, Memory, Peer, State, Term, Voters, words};
 use crate::check::Violation;
 use crate::spec::runs::Runs;
 use crate::spec::{Seen, Wanted, rejected};
@@ -352,8 +352,8 @@ fn disk_memory(peer: &Peer, disk: &(Term, Option<Member>, (Term, Index))) -> Mem
 }
 
 fn blame(line: &Line, (step, broken): (String, Broken)) -> Violation {
-    let who = format!("{} ({})", line.member, line.step);
-    rejected(PROPERTY, "the quorum", &who, &step, broken)
+    let step = format!("{} ({}) {step}", line.member, line.step);
+    rejected(PROPERTY, "the quorum", (line.member.0, line.at_us), &step, broken)
 }
 
 /// Takes the steps that the line tells of, or says which one is not allowed.
@@ -390,7 +390,7 @@ struct Steps<'a> {
 
 impl Steps<'_> {
     fn act(&mut self, action: &Action) -> Result<(), (String, Broken)> {
-        self.state.act(self.me, action).map_err(|broken| (format!("{action:?}"), broken))
+        self.state.act(self.me, action).map_err(|broken| (action.to_string(), broken))
     }
 
     fn peer(&self) -> Option<&Peer> {
@@ -417,7 +417,7 @@ impl Steps<'_> {
                 let is = |of: &Memory| (of.term, of.vote, of.log.last()) == (term, vote, last);
                 let place = self.peer().and_then(|peer| peer.writing.iter().position(is));
                 let Some(place) = place else {
-                    let step = format!("has on its disk term {term}, vote {vote:?}, {last:?}");
+                    let step = words::of_disk(term, vote, last);
                     return Err((step, "a disk has what was written, in order"));
                 };
                 self.act(&Action::Persist { writes: place + 1 })?;
@@ -477,7 +477,8 @@ impl Steps<'_> {
         if let Some(told) = &line.voters
             && voters != Some(told)
         {
-            return Err((format!("has {told:?} vote"), "the last word in the log says who votes"));
+            let step = format!("knows who votes [{}]", words::names(told));
+            return Err((step, "the last word in the log says who votes"));
         }
         Ok(())
     }
@@ -488,7 +489,8 @@ impl Steps<'_> {
             self.act(&Action::Install { through })?;
             let installed = self.log().last();
             if installed != (term, through) {
-                return Err((format!("installs {installed:?}"), "a snapshot is the leader's"));
+                let step = format!("puts a snapshot up to {through}@{term} for its log");
+                return Err((step, "a snapshot is the leader's"));
             }
         } else if self.founded && wrote.first() == Some(&(0, 1)) {
             wrote.remove(0);
@@ -507,7 +509,7 @@ impl Steps<'_> {
         }
         wrote.iter().for_each(|(term, count)| expected.push(*term, *count));
         if self.log() != expected {
-            return Err((format!("has {:?} in its log", tail.wrote), "entries are their leader's"));
+            return Err((words::of_entries(&tail.wrote), "entries are their leader's"));
         }
         Ok(())
     }
