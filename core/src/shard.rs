@@ -52,9 +52,9 @@ pub struct Shard {
     stepped: BTreeSet<Key>,
     /// Requests of the coordinators here to the replicas here.
     internal: BTreeMap<RequestId, (Owner, AppendId)>,
-    /// What members are told once the replica beside their coordinator has said that it leads: by
-    /// the question to the replica, whose request it is and what it is told.
-    confirming: BTreeMap<RequestId, (RequestId, group::interface::Outcome)>,
+    /// What is told once the replica beside the coordinator has said that it leads: by the question
+    /// to the replica, whose request it is and what it is told.
+    confirming: BTreeMap<RequestId, (RequestId, Outcome)>,
     next_internal: u64,
     /// What the current step has still to do.
     work: VecDeque<Work>,

@@ -230,6 +230,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("-", "downgrade-starts-over", NODES),
     mutant("-", "offsets-go-by-name", ONE_AND_THREE),
     mutant("-", "deposed-tells-offsets", THREE),
+    mutant("-", "deposed-verifies", THREE_TRANSACTIONS),
     mutant("H1", "offsets-expire-in-use", ONE_AND_THREE),
     mutant("H2", "commit-epoch-forgotten", NODES),
     mutant("H3", "listoffsets-current-epoch", THREE_NODES),

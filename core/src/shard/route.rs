@@ -49,6 +49,20 @@ pub(super) enum Work {
     Forget(Owner),
 }
 
+/// The refusal by a coordinator that is none any more, of what it would have `told`.
+fn not_coordinator(told: &Outcome) -> Outcome {
+    match told {
+        Outcome::Transaction(_) => {
+            let refusal = transaction::interface::Refusal::NotCoordinator;
+            Outcome::Transaction(transaction::interface::Outcome::Refused(refusal))
+        }
+        _ => {
+            let refusal = group::interface::Refusal::NotCoordinator;
+            Outcome::Group(group::interface::Outcome::Refused(refusal))
+        }
+    }
+}
+
 /// What a coordinator is told of its log.
 pub(super) fn told(owner: Owner, input: own_log::Input) -> Work {
     match owner {
@@ -167,18 +181,17 @@ impl Shard {
                 Effect::Reply { request, outcome: Outcome::Partition(outcome) }
             }
             Asked::Reply { request, outcome } => match self.confirming.remove(&request) {
-                Some((member, told)) => {
+                Some((asked_by, told)) => {
                     // zoo G13: whoever was deposed in its sleep puts members out.
                     let is_believed = outcome == partition::interface::Outcome::Leads
                         || mutant!("zombie-coordinator-expires-members");
-                    let told = if is_believed {
+                    let outcome = if is_believed {
                         told
                     } else {
                         reached!("coordinator-was-deposed");
-                        let refusal = group::interface::Refusal::NotCoordinator;
-                        group::interface::Outcome::Refused(refusal)
+                        not_coordinator(&told)
                     };
-                    Effect::Reply { request: member, outcome: Outcome::Group(told) }
+                    Effect::Reply { request: asked_by, outcome }
                 }
                 None => {
                     let stored = matches!(outcome, partition::interface::Outcome::Produced { .. });
@@ -189,29 +202,35 @@ impl Shard {
         });
     }
 
-    /// Tells a member what its coordinator says. One that was deposed and has not heard of it does
+    /// Tells somebody what a coordinator says. One that was deposed and has not heard of it does
     /// not know who has joined its successor, and whoever is told that it is no member gives up
     /// what it has. Nor does it know what was committed at its successor, and whoever is told an
-    /// offset, or that there is none, begins there. Both wait until the replica here is known to
-    /// lead still. What such a coordinator accepts does no harm, since it is never committed
-    /// (decisions 0086 and 0154).
-    fn tell_member(
+    /// offset, or that there is none, begins there. Nor which transactions have ended at its
+    /// successor, and a batch that it verifies would begin one that nobody ends. These wait until
+    /// the replica here is known to lead still. What such a coordinator accepts does no harm, since
+    /// it is never committed (decisions 0086, 0154 and 0167).
+    fn tell(
         &mut self,
         now: Instant,
         partition: PartitionId,
         request: RequestId,
-        outcome: group::interface::Outcome,
+        outcome: Outcome,
         effects: &mut Vec<Effect>,
     ) {
+        use group::interface::Outcome as Group;
+        use transaction::interface::Outcome as Transaction;
         let is_final = match &outcome {
-            group::interface::Outcome::Refused(refusal) => {
+            Outcome::Group(Group::Refused(refusal)) => {
                 refusal.puts_out() && !mutant!("dead-group-resets-identity")
             }
-            group::interface::Outcome::OffsetsFetched { .. } => !mutant!("deposed-tells-offsets"),
+            Outcome::Group(Group::OffsetsFetched { .. }) => !mutant!("deposed-tells-offsets"),
+            Outcome::Transaction(Transaction::Verified(within)) => {
+                within.contains(&true) && !mutant!("deposed-verifies")
+            }
             _ => false,
         };
         if !is_final {
-            effects.push(Effect::Reply { request, outcome: Outcome::Group(outcome) });
+            effects.push(Effect::Reply { request, outcome });
             return;
         }
         let question = RequestId(self.next_internal);
@@ -333,7 +352,8 @@ impl Shard {
                     self.append(now.monotonic, partition, (owner, append), batch, guard);
                 }
                 Asked::Reply { request, outcome } => {
-                    self.tell_member(now.monotonic, partition, request, outcome, effects);
+                    let outcome = Outcome::Group(outcome);
+                    self.tell(now.monotonic, partition, request, outcome, effects);
                 }
             }
         }
@@ -365,7 +385,8 @@ impl Shard {
             match effect {
                 Asked::Log(asked) => self.on_log(now.monotonic, partition, owner, asked, effects),
                 Asked::Reply { request, outcome } => {
-                    effects.push(Effect::Reply { request, outcome: Outcome::Transaction(outcome) });
+                    let outcome = Outcome::Transaction(outcome);
+                    self.tell(now.monotonic, partition, request, outcome, effects);
                 }
                 Asked::SendMarker(marker) => {
                     effects.push(Effect::SendMarker { coordinator, marker });

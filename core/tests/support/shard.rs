@@ -226,7 +226,7 @@ impl ShardStage {
                     validate_only: false,
                 })
             }
-            "init" | "add" | "end" => {
+            "init" | "add" | "verify" | "end" => {
                 Input::Transaction { coordinator: 0, input: transaction_input(request, command) }
             }
             "commit" | "offsets" | "join" | "heartbeat" => {
@@ -252,9 +252,12 @@ fn transaction_input(request: RequestId, command: &Command<'_>) -> transaction::
     let (producer, epoch) = (ProducerId(100), ProducerEpoch(0));
     let claim = transaction::Claim { transactional_id, producer, epoch };
     let version = transaction::TransactionVersion::V2;
+    let topic = command.value("topic").unwrap_or("orders").to_owned();
+    let partitions = vec![transaction::TopicPartition { topic, partition: 0 }];
+    if command.name == "verify" {
+        return transaction::Input::Verify { request, claim, partitions };
+    }
     if command.name == "add" {
-        let topic = "orders".to_owned();
-        let partitions = vec![transaction::TopicPartition { topic, partition: 0 }];
         return transaction::Input::AddPartitions(transaction::AddPartitions {
             request,
             claim,
