@@ -172,6 +172,7 @@ const REJECTED: &[(&str, World, u32, u64)] = &[
     ("missed-epoch-no-truncate", World::Cores, 3, 20),
     ("noop-truncate-leaves-epochs", World::Cores, 3, 20),
     ("isr-join-before-epoch-start", World::Cores, 3, 20),
+    // Seed 18 of today's; plans are drawn otherwise than when 10 were enough.
     ("hw-bump-before-truncate", World::Cores, 3, 40),
     ("diverging-fetch-counts-as-ack", World::Cores, 3, 10),
     ("ack-by-term-not-by-commit", World::Cores, 3, 20),

@@ -29,6 +29,11 @@ const PATIENCE_PARTS: u32 = 6;
 /// and no less than this: after the healing, much waits for a session or a retry to run out.
 const PATIENCE_LEAST: Duration = Duration::from_secs(10);
 
+/// Endings of the files that know what was found out: with a part of the patience, and with all.
+const STATES: [&str; 2] = ["state", "whole.state"];
+/// The same of the search for another object.
+const ELSEWHERE: [&str; 2] = ["any.state", "any.whole.state"];
+
 /// What is to become simple, and how that is judged.
 #[derive(Clone, Copy)]
 pub(super) struct Subject<'a> {
@@ -142,11 +147,11 @@ pub(super) fn to_file(
 ) -> io::Result<bool> {
     let begun = Instant::now();
     let search = Search { workers, out, jobs, begun, deadline: begun + time };
-    let mut found = search.patiently(subject)?;
+    let mut found = search.patiently(subject, STATES)?;
     let mut subject = *subject;
     if found.is_minimal && subject.may_be_simpler_elsewhere() && Instant::now() < search.deadline {
         let other = Subject { plan: &found.plan, any_object: true, ..subject };
-        let elsewhere = search.run(&other, "any.state")?;
+        let elsewhere = search.patiently(&other, ELSEWHERE)?;
         if elsewhere.plan != found.plan {
             let object = &subject.symptom.object;
             println!("  {}: {} plans tried", Size(&found.plan), found.tried);
@@ -169,15 +174,14 @@ pub(super) fn to_file(
     let seconds = begun.elapsed().as_secs();
     let (size, tried) = (Size(&plan), found.tried);
     println!("  {size}, {}: {tried} plans tried in {seconds} s", told.counts());
-    match symptom.filter(|symptom| symptom.object != subject.symptom.object) {
-        Some(other) => println!("  nothing simpler fails so; it is {other} now"),
-        None if found.is_minimal => println!("  nothing simpler fails so"),
-        None => {}
+    if let Some(other) = symptom.filter(|symptom| symptom.object != subject.symptom.object) {
+        println!("  it is {other} now");
     }
     if found.is_minimal {
+        println!("  nothing simpler fails so");
         search.forget()?;
     } else {
-        let state = search.state("state");
+        let state = search.state(STATES[0]);
         println!("  time was over: the same command goes on, from {}", state.display());
     }
     if is_same {
@@ -203,11 +207,11 @@ impl Search<'_> {
     /// A plan that waits for ever has its whole patience only in the end: while it becomes simple,
     /// a part of that is enough. What passes within a part passes, so nothing that could go is
     /// kept; and what waits longer than a part only is found out in the end, and begun anew.
-    fn patiently(&self, subject: &Subject<'_>) -> io::Result<Shrunk> {
+    fn patiently(&self, subject: &Subject<'_>, [state, whole]: [&str; 2]) -> io::Result<Shrunk> {
         let patience = subject.plan.run.liveness;
         let part = (patience / PATIENCE_PARTS).max(PATIENCE_LEAST);
         if subject.symptom.property != "liveness" || part >= patience {
-            return self.run(subject, "state");
+            return self.run(subject, state);
         }
         let with = |plan: &Plan, patience| {
             let mut plan = plan.clone();
@@ -219,7 +223,7 @@ impl Search<'_> {
         let fails =
             |plan: &Plan| subject.is_same(&self.workers.run(plan, subject.world, subject.mutant));
         if fails(hurried.plan) {
-            let found = self.run(&hurried, "state")?;
+            let found = self.run(&hurried, state)?;
             let plan = with(&found.plan, patience);
             if fails(&plan) {
                 return Ok(Shrunk { plan, ..found });
@@ -230,7 +234,7 @@ impl Search<'_> {
             part.as_secs(),
             patience.as_secs()
         );
-        self.run(subject, "whole.state")
+        self.run(subject, whole)
     }
 
     fn run(&self, subject: &Subject<'_>, state: &str) -> io::Result<Shrunk> {
@@ -255,7 +259,7 @@ impl Search<'_> {
     }
 
     fn forget(&self) -> io::Result<()> {
-        for name in ["state", "any.state", "whole.state"] {
+        for name in [STATES, ELSEWHERE].concat() {
             match fs::remove_file(self.state(name)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}

@@ -50,7 +50,9 @@ impl WriterActor {
 
     /// Whom it asks at the moment, for people.
     pub(super) fn asks(&self, partition: Partition) -> String {
-        let is_about = |place: usize| self.writer.round[place].partition == partition;
+        let is_about = |place: usize| {
+            self.writer.round.get(place).is_some_and(|append| append.partition == partition)
+        };
         let sent = self.unanswered.iter().find(|(place, _)| is_about(**place));
         match (self.asked, sent) {
             (Some(n), _) if self.leaders.is_empty() => {
