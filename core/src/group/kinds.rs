@@ -8,8 +8,8 @@ use super::desk::{Desk, Then};
 use super::interface::{ConsumerHeartbeat, Effect, Outcome, Refusal, TopicsNews};
 use super::record::{ConsumerEntry, Entry};
 use super::{Groups, Role, refuse};
-use crate::reached;
 use crate::time::Now;
+use crate::{mutant, reached};
 
 /// The epoch by which a member of a consumer group joins.
 const JOIN: i32 = 0;
@@ -192,6 +192,13 @@ impl Group {
     /// The log was replayed.
     pub(super) fn on_loaded(&mut self, desk: &mut Desk<'_>) {
         self.hear_everybody(desk.now.monotonic);
+        // Written when it turned classic: its members have what they had of the consumer group, and
+        // what the others had is nobody's until they have joined.
+        let is_half = self.leader.is_none() && !self.members.is_empty();
+        if is_half && !mutant!("downgraded-group-stays") {
+            reached!("a-group-that-turned-classic-is-called-again");
+            self.prepare_rebalance(desk);
+        }
         if self.consumer.as_ref().is_some_and(|consumer| consumer.is_blank()) {
             self.consumer = None;
         }
