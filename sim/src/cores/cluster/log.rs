@@ -306,7 +306,7 @@ impl Log {
         wanted.find(|known| {
             while there.next_if(|stored| stored.known.next <= known.base).is_some() {}
             let stands = there.peek().is_some_and(|stored| stored.known == **known);
-            !stands && !(self.is_compacted && self.covers(known))
+            !(stands || self.is_compacted && self.covers(known))
         })
     }
 
