@@ -6,7 +6,7 @@ use super::consumer::keep::Key;
 use super::consumer::{Consumer, heartbeat};
 use super::desk::{Desk, Then};
 use super::interface::{ConsumerHeartbeat, Effect, Outcome, Refusal, TopicsNews};
-use super::record::{ConsumerEntry, Entry};
+use super::record::{ConsumerEntry, Entry, StoredGroup};
 use super::{Groups, Role, refuse};
 use crate::time::Now;
 use crate::{mutant, reached};
@@ -173,7 +173,13 @@ impl Group {
         }
         reached!("consumer-group-becomes-classic");
         let generation = consumer.state.epoch;
-        desk.append(&self.name, Consumer::forgotten(&self.name), Then::default())?;
+        let mut entries = Consumer::forgotten(&self.name);
+        // Last, and in the same append: generations go on from there whoever comes next.
+        if !mutant!("empty-group-starts-over") {
+            let value = StoredGroup { generation, since: desk.now.wall, ..StoredGroup::default() };
+            entries.push(Entry::Group { group: self.name.clone(), value: Some(value) });
+        }
+        desk.append(&self.name, entries, Then::default())?;
         self.appends += 1;
         self.consumer = None;
         self.generation = generation;
