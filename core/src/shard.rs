@@ -8,6 +8,7 @@
 pub mod interface;
 mod route;
 pub mod seat;
+pub mod topics;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;

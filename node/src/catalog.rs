@@ -4,7 +4,6 @@
 pub(crate) mod keeper;
 pub(crate) mod log;
 pub(crate) mod news;
-mod told;
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

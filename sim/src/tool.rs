@@ -169,8 +169,8 @@ pub struct How {
     /// voters; fewer than 2 let each seed draw.
     #[arg(long, default_value_t = 1)]
     pub nodes: u32,
-    /// Draw plans of which every one has transactions, and little else.
-    #[arg(long, value_parser = parse_only, value_name = "transactions")]
+    /// Draw plans of which every one has transactions, or groups, and little else.
+    #[arg(long, value_parser = parse_only, value_name = "transactions|groups")]
     pub only: Option<Only>,
 }
 

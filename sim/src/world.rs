@@ -45,6 +45,7 @@ use crate::workload::clients::setup::create_topics;
 use crate::workload::clients::{
     Scene, Stage, committers, groups, health, library, operator, transactions, write,
 };
+use crate::workload::members;
 
 /// Runs a plan on this thread, which must be a fresh one.
 pub fn run(plan: &Plan) -> Observed {
@@ -195,7 +196,7 @@ struct Actors {
     cluster: Arc<Cluster>,
     stage: Arc<Stage>,
     history: Arc<Mutex<History>>,
-    roster: Arc<groups::Roster>,
+    roster: Arc<members::Roster>,
     commits: Arc<transactions::Commits>,
     proofs: Arc<committers::Proofs>,
     /// Of groups and transactions: they end when they are told to, whatever they wait for.
@@ -353,7 +354,7 @@ impl Actors {
         self.history.lock().expect("one thread").begin_last_phase();
         let rot = self.cluster.struck().rot;
         read_everything(&self.scene(client), client, rot).await;
-        groups::read_offsets(&self.scene(client), client).await;
+        groups::read_offsets(self.scene(client), client).await;
         transactions::read_last(self.scene(client), client, rot).await;
         if self.plan.cluster.nodes > 1 {
             self.replicas_agree(client).await;

@@ -19,12 +19,12 @@ use quorate_core::metadata::{ConfigResource, Image, Record, Topic as TopicRecord
 use quorate_core::mutant;
 use quorate_core::partition::interface::{Assignment, Input as PartitionInput};
 use quorate_core::shard::interface::{Input, Open, Role};
+use quorate_core::shard::topics::Told;
 use quorate_core::time::Timestamp;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::log::LogHandle;
 use super::news::{News, Stretch};
-use super::told::Told;
 use super::{Catalog, Log, OFFSETS_TOPIC, Partition, TRANSACTIONS_TOPIC, Topic};
 use crate::driver::Command;
 use crate::driver::ask::{ShardClient, Stopped};

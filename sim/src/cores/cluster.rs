@@ -16,6 +16,7 @@ mod inject;
 mod keeper;
 mod log;
 mod member;
+mod members;
 mod node;
 mod operator;
 mod readers;

@@ -33,15 +33,18 @@ const KINDS_TOGETHER: usize = 14;
 pub enum Only {
     /// Every seed has transactions, no groups but that of their copiers, and few other clients.
     Transactions,
+    /// Every seed has groups that consume, no transactions, and few other clients.
+    Groups,
 }
 
 impl Only {
-    pub const ALL: &[Self] = &[Self::Transactions];
+    pub const ALL: &[Self] = &[Self::Transactions, Self::Groups];
 
     /// As `--only` names it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Transactions => "transactions",
+            Self::Groups => "groups",
         }
     }
 }
@@ -54,13 +57,13 @@ pub fn draw(seed: u64) -> Plan {
 /// The plan of `seed`, of which a part is wanted only.
 pub fn draw_only(seed: u64, only: Option<Only>) -> Plan {
     let mut plan = draw_one(seed, only);
-    transactions::falls(seed, &mut plan);
+    transactions::falls(seed, &mut plan, only == Some(Only::Groups));
     plan
 }
 
 /// What a seed has on one node and on several.
 fn draw_one(seed: u64, only: Option<Only>) -> Plan {
-    let narrowed = only == Some(Only::Transactions);
+    let narrowed = only.is_some();
     let chance = |source: &str| Chance::new(seed, source);
     let mut plan = Plan {
         story: Vec::new(),
@@ -98,12 +101,14 @@ fn draw_one(seed: u64, only: Option<Only>) -> Plan {
     if !narrowed {
         families::add(seed, &mut plan);
     }
-    groups::add(seed, &mut plan);
-    transactions::add(seed, &mut plan, narrowed);
-    if narrowed {
-        plan.groups.clear();
-    } else {
-        committers::add(seed, &mut plan);
+    match only {
+        None => {
+            groups::add(seed, &mut plan, false);
+            transactions::add(seed, &mut plan, false);
+            committers::add(seed, &mut plan);
+        }
+        Some(Only::Transactions) => transactions::add(seed, &mut plan, true),
+        Some(Only::Groups) => groups::add(seed, &mut plan, true),
     }
     let waits = plan.has_groups() || plan.transactions.is_some();
     if plan.workload.acks != Acks::All && waits {

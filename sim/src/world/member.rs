@@ -32,7 +32,7 @@ use crate::fault::power_loss::Unsynced;
 use crate::plan::{self, Nodes, Plan};
 use crate::run::Observed;
 use crate::trace::{self, Mark};
-use crate::workload::clients::groups;
+use crate::workload::members;
 
 /// The nodes' names in the network.
 const NAMES: [&str; Nodes::MAX as usize] = ["n1", "n2", "n3", "n4", "n5", "n6", "n7"];
@@ -546,8 +546,8 @@ fn config(plan: &Plan, number: u32) -> NodeConfig {
     if plan.has_groups() || plan.transactions.is_some() {
         config.group.session_timeout_min = Duration::from_millis(500);
         config.group.initial_rebalance_delay = knobs.rebalance_delay;
-        config.group.consumer_session_timeout = groups::SESSION;
-        config.group.consumer_heartbeat_interval = groups::SESSION / 4;
+        config.group.consumer_session_timeout = members::SESSION;
+        config.group.consumer_heartbeat_interval = members::SESSION / 4;
         config.group.offsets_partitions = 2;
     }
     if let Some(retention) = plan.committers.as_ref().and_then(|it| it.retention) {

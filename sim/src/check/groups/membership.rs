@@ -12,7 +12,7 @@ use super::blame;
 use crate::history::Partition;
 use crate::history::groups::{GroupCall, GroupEnd, GroupOperation};
 use crate::plan::groups::Group;
-use crate::workload::clients::groups::SESSION;
+use crate::workload::members::SESSION;
 
 pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
     let operations = &evidence.history.groups.operations;

@@ -318,7 +318,7 @@ impl Cluster {
         Some(PartitionId { topic: topic.id, index: partition.index as i32 })
     }
 
-    fn leaders_known(&self, n: usize) -> BTreeMap<Partition, usize> {
+    pub(super) fn leaders_known(&self, n: usize) -> BTreeMap<Partition, usize> {
         let image = &self.nodes[n].keeper.image;
         let leader = |partition: &Partition| {
             let leader = image.partition(self.id_of(n, *partition)?)?.leader?;

@@ -1,7 +1,7 @@
 //! Clients of several nodes in the world of cores that hold conversations: what they ask for next
 //! follows from what they were told, over many requests. Each is a future that the world polls when
 //! there is an answer, or a timer is due (docs/decisions/0159). What they say is elsewhere:
-//! `transactions`, `committers`.
+//! `transactions`, `committers`, `members`.
 
 mod desk;
 mod seeker;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use quorate_core::batch::Batch;
 use quorate_core::batch::control::Ending;
 use quorate_core::group::interface as group;
-use quorate_core::id::{Offset, ProducerId};
+use quorate_core::id::{Offset, ProducerId, TopicId};
 use quorate_core::partition::interface::{Isolation, ProducerStatus};
 use quorate_core::transaction::interface::{Claim, TransactionVersion};
 use quorate_net::kafka::error::Code;
@@ -24,9 +24,12 @@ pub(super) use self::desk::Desk;
 use self::desk::Sent;
 pub(super) use self::seeker::Seeker;
 use super::clients::{Answer, Told, What};
+use super::members::{self, Parties};
 use super::{Cluster, Event, committers, transactions};
+use crate::history::Partition;
 use crate::history::transactions::Place;
 use crate::plan::Plan;
+use crate::workload::members::Found;
 
 /// What a client asks for.
 #[derive(Clone, Debug)]
@@ -74,6 +77,13 @@ pub(super) enum Ask {
         /// Of batches, one at least.
         bytes_max: usize,
     },
+    /// What members of groups read: committed records of a plan's topic, from its start on where
+    /// there is nothing at `from` (any more).
+    Fetch {
+        partition: Partition,
+        from: i64,
+        bytes_max: usize,
+    },
     /// DescribeProducers.
     Producers {
         place: Place,
@@ -97,6 +107,7 @@ pub(super) enum Reply {
     Stored(i64),
     Group(group::Outcome),
     Read(Read),
+    Fetched(Found),
     Producers(Vec<ProducerStatus>),
     Refused(Code),
 }
@@ -108,6 +119,9 @@ pub(super) struct Known {
     /// Of each partition of `__transaction_state`, and of `__consumer_offsets`.
     pub(super) coordinators: Vec<Option<usize>>,
     pub(super) groups: Vec<Option<usize>>,
+    /// Where groups consume: who leads the partitions of the plan's topics, and the topics' ids.
+    pub(super) partitions: BTreeMap<Partition, usize>,
+    pub(super) topics: BTreeMap<u32, TopicId>,
 }
 
 /// What a fetch has found.
@@ -137,11 +151,12 @@ impl Conversation {
     }
 }
 
-#[derive(Default)]
 pub(super) struct Conversations {
     clients: BTreeMap<u32, Conversation>,
     /// Who has shown since the healing that all works.
     pub(super) proofs: BTreeSet<u32>,
+    /// What members of groups have in common.
+    pub(super) parties: Parties,
 }
 
 impl Conversations {
@@ -152,7 +167,12 @@ impl Conversations {
         let committing = plan
             .committing()
             .filter_map(|client| Some((client, committers::conversation(plan, client)?)));
-        Self { clients: transactional.chain(committing).collect(), ..Self::default() }
+        let parties = Parties::new(plan);
+        let members = plan
+            .members()
+            .filter_map(|client| Some((client, members::conversation(plan, client, &parties)?)));
+        let clients = transactional.chain(committing).chain(members).collect();
+        Self { clients, proofs: BTreeSet::new(), parties }
     }
 
     pub(super) fn numbers(&self) -> Vec<u32> {

@@ -19,7 +19,10 @@ use crate::shadow::replicated::in_words;
 impl Cluster {
     /// Whether every writer has shown that all works, and every copy is in sync.
     pub(super) fn is_well(&self) -> bool {
-        self.is_whole() && self.unproven().next().is_none() && self.uncommitted().is_none()
+        self.is_whole()
+            && self.unproven().next().is_none()
+            && self.uncommitted().is_none()
+            && self.unsettled().is_none()
     }
 
     fn unproven(&self) -> impl Iterator<Item = (u32, Partition)> {
@@ -38,6 +41,7 @@ impl Cluster {
             format!("c{client} got no answer on {partition}{asks}")
         }));
         missing.extend(self.uncommitted());
+        missing.extend(self.unsettled());
         missing
     }
 
@@ -109,8 +113,9 @@ impl Cluster {
         self.conversations.end();
         let end = self.agenda.now + patience;
         self.go_on(end, |cluster| cluster.is_whole() && cluster.is_quiet());
-        if self.plan.transactions.is_some() {
+        if self.plan.transactions.is_some() || !self.plan.groups.is_empty() {
             self.read_transactions(patience);
+            self.read_offsets(patience);
             // Leaderships may have gone back meanwhile.
             let end = self.agenda.now + patience;
             self.go_on(end, |cluster| cluster.is_whole() && cluster.is_quiet());

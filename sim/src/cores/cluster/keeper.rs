@@ -10,6 +10,7 @@ use quorate_core::metadata::topic::{OFFSETS_TOPIC, TRANSACTIONS_TOPIC};
 use quorate_core::metadata::{ConfigResource, Image, Record, Topic};
 use quorate_core::partition::interface::{Input as ForReplica, PartitionConfig};
 use quorate_core::shard::interface::{Input, Open, Role};
+use quorate_core::shard::topics::Told;
 
 use super::{Cluster, Event};
 
@@ -39,6 +40,8 @@ pub(super) struct Keeper {
     /// The image holds this life's registration, and so all that was decided before it.
     pub(super) is_current: bool,
     open: BTreeMap<PartitionId, Shown>,
+    /// What coordinators of groups were told of the topics.
+    told: Told,
     news: VecDeque<Stretch>,
     is_planned: bool,
 }
@@ -94,8 +97,16 @@ impl Cluster {
         let was_current = keeper.is_current;
         let unfenced = keeper.take();
         if keeper.is_current {
-            for topic in std::mem::take(&mut self.nodes[n].keeper.touched) {
-                self.keep_topic(n, topic);
+            let touched = std::mem::take(&mut self.nodes[n].keeper.touched);
+            for topic in &touched {
+                self.keep_topic(n, *topic);
+            }
+            // Groups share out anew when topics come, grow or go.
+            let keeper = &mut self.nodes[n].keeper;
+            if !self.plan.groups.is_empty()
+                && let Some(news) = keeper.told.news(&keeper.image, &touched)
+            {
+                self.tell(n, Input::Topics(news));
             }
             if !was_current {
                 self.remove_strays(n);

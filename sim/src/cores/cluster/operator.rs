@@ -290,6 +290,7 @@ impl Cluster {
             What::Partitions(ref topic, count) => {
                 let place = topic.trim_start_matches('t').parse().expect("a topic of the plan");
                 self.clients.use_partitions(place, count as u32);
+                self.conversations.parties.use_partitions(&self.clients.partitions);
             }
             _ => {}
         }

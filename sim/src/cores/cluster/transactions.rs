@@ -114,7 +114,7 @@ pub(super) fn topics(plan: &Plan) -> Vec<NewTopic> {
 
 /// Whether any client asks coordinators.
 pub(super) fn has_coordinators(plan: &Plan) -> bool {
-    plan.transactions.is_some() || plan.committers.is_some()
+    plan.transactions.is_some() || plan.committers.is_some() || !plan.groups.is_empty()
 }
 
 /// A topic in which nothing is deleted by age or size, nor compacted.

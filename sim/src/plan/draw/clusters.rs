@@ -17,10 +17,11 @@ pub fn draw_cluster(seed: u64, nodes: u32) -> Plan {
 /// The same, of which a part is wanted only.
 pub fn draw_cluster_only(seed: u64, nodes: u32, only: Option<Only>) -> Plan {
     let mut plan = draw_one(seed, only);
+    let wanted = only == Some(Only::Groups);
     plan.cluster = draw_nodes(&mut Chance::new(seed, "cluster"), nodes);
     draw_more(&mut Chance::new(seed, "cluster more"), &mut plan.cluster);
     if plan.cluster.nodes == 1 {
-        transactions::falls(seed, &mut plan);
+        transactions::falls(seed, &mut plan, wanted);
         return plan;
     }
     let mut habits = Chance::new(seed, "cluster habits");
@@ -42,7 +43,7 @@ pub fn draw_cluster_only(seed: u64, nodes: u32, only: Option<Only>) -> Plan {
         plan.link.bandwidth = plan.link.bandwidth.max(10_000_000);
     }
     spread_clients(&mut Chance::new(seed, "cluster clients"), &mut plan);
-    if only == Some(Only::Transactions) {
+    if only.is_some() {
         transactions::narrow(&mut plan);
     }
     let mut targets = Chance::new(seed, "cluster targets");
@@ -65,7 +66,7 @@ pub fn draw_cluster_only(seed: u64, nodes: u32, only: Option<Only>) -> Plan {
     }
     scenarios::add(seed, &mut plan);
     storms::add(seed, &mut plan);
-    transactions::falls(seed, &mut plan);
+    transactions::falls(seed, &mut plan, wanted);
     plan.faults.sort_by_key(|fault| fault.at);
     // Whatever the mode: without these disks nothing could go on, and nobody would be to blame.
     keep_within_budget(&mut plan);

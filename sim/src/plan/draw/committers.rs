@@ -90,10 +90,11 @@ pub(super) fn stand_still(seed: u64, plan: &mut Plan) {
 
 /// A node hears nothing of the others for longer than they wait for it, and clients reach it all
 /// the while: coordinators there are deposed, and do not know. Nothing else comes between.
-pub(super) fn hear_nothing(seed: u64, plan: &mut Plan) {
+/// Members of groups, too, where that is `wanted`.
+pub(super) fn hear_nothing(seed: u64, plan: &mut Plan, wanted: bool) {
     let chance = &mut Chance::new(seed, "family hears nothing");
     let elects = plan.cluster.nodes > 2 && plan.cluster.voters > 2;
-    if plan.committers.is_none() || !elects || !chance.one_in(2) {
+    if (plan.committers.is_none() && !wanted) || !elects || !chance.one_in(2) {
         return;
     }
     plan.story.push("family: a node hears nothing of the others, and clients reach it".to_owned());

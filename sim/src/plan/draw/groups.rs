@@ -7,10 +7,10 @@ use crate::chance::{Between, Chance, Ratio};
 use crate::plan::Plan;
 use crate::plan::groups::{Group, Protocol};
 
-/// Adds the groups of `seed`, in half of all seeds.
-pub(super) fn add(seed: u64, plan: &mut Plan) {
+/// Adds the groups of `seed`: in half of all seeds, or wherever they are asked for.
+pub(super) fn add(seed: u64, plan: &mut Plan, wanted: bool) {
     let mut chance = Chance::new(seed, "groups");
-    if !chance.one_in(2) {
+    if !chance.one_in(2) && !wanted {
         return;
     }
     for _ in 0..*chance.pick(&[1, 1, 2]) {

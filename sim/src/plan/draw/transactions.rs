@@ -76,8 +76,8 @@ fn add_speakers(chance: &mut Chance, drawn: &mut Transactions) {
     drawn.marker_patience = millis(*chance.pick(&[30_000, 2000, 300, 50, 10]));
 }
 
-/// All else of a plan of which only the transactions are wanted: enough to meet them, and quickly
-/// lived. A life whose disks rot is often excused, and long.
+/// All else of a plan of which only the transactions, or the groups, are wanted: enough to meet
+/// them, and quickly lived. A life whose disks rot is often excused, and long.
 pub(super) fn narrow(plan: &mut Plan) {
     plan.mode = Mode::Budgeted;
     let workload = &mut plan.workload;
@@ -88,16 +88,17 @@ pub(super) fn narrow(plan: &mut Plan) {
     workload.pause.high = workload.pause.high.max(millis(50));
 }
 
-/// What strikes transactions between their phases, and coordinators of groups with them.
-pub(super) fn falls(seed: u64, plan: &mut Plan) {
-    if plan.transactions.is_none() && plan.committers.is_none() {
+/// What strikes transactions between their phases, and coordinators of groups with them, or without
+/// them where it is `wanted`.
+pub(super) fn falls(seed: u64, plan: &mut Plan, wanted: bool) {
+    if plan.transactions.is_none() && plan.committers.is_none() && !wanted {
         return;
     }
     fall_together(&mut Chance::new(seed, "family falls"), plan);
     stumble(&mut Chance::new(seed, "family hiccups"), plan);
     throttle(&mut Chance::new(seed, "family throttle"), plan);
     part(&mut Chance::new(seed, "family links"), plan);
-    super::committers::hear_nothing(seed, plan);
+    super::committers::hear_nothing(seed, plan, wanted);
     super::committers::stand_still(seed, plan);
     plan.faults.sort_by_key(|fault| fault.at);
 }

@@ -1,9 +1,8 @@
 //! What a client and the world hand each other, and how a client waits. A client asks one thing at
 //! a time; what it sends besides is answered to nobody.
 
-use std::cell::RefCell;
 use std::future::poll_fn;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -48,8 +47,15 @@ pub(in super::super) struct Left {
     pub(in super::super) has_proven: bool,
 }
 
+/// The lock is never waited for: clients that live in several worlds are lent to threads in others.
 #[derive(Clone, Default)]
-pub(in super::super) struct Desk(Rc<RefCell<State>>);
+pub(in super::super) struct Desk(Arc<Mutex<State>>);
+
+impl Desk {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("one thread")
+    }
+}
 
 /// The world's side.
 impl Desk {
@@ -60,12 +66,12 @@ impl Desk {
         timeout: Duration,
         history: History,
     ) {
-        let mut state = self.0.borrow_mut();
+        let mut state = self.state();
         (state.now, state.healed, state.timeout, state.history) = (now, healed, timeout, history);
     }
 
     pub(in super::super) fn close(&self) -> Left {
-        let mut state = self.0.borrow_mut();
+        let mut state = self.state();
         Left {
             history: std::mem::take(&mut state.history),
             sent: std::mem::take(&mut state.sent),
@@ -74,14 +80,20 @@ impl Desk {
         }
     }
 
+    /// Its questions are numbered from here on: no answer to another conversation of the same
+    /// client is taken for one of its own.
+    pub(in super::super) fn count_from(&self, attempt: u64) {
+        self.state().attempt = attempt;
+    }
+
     /// The timer is due.
     pub(in super::super) fn ring(&self) {
-        self.0.borrow_mut().rang = true;
+        self.state().rang = true;
     }
 
     /// Whether the client waits for this answer.
     pub(in super::super) fn take(&self, attempt: u64, reply: Reply) -> bool {
-        let mut state = self.0.borrow_mut();
+        let mut state = self.state();
         let waits = attempt == state.attempt && state.asked.take().is_some();
         if waits {
             state.answer = Some(Some(reply));
@@ -92,7 +104,7 @@ impl Desk {
     /// A connection is gone, and what was asked over it up to this attempt. Whether the client
     /// waits for that.
     pub(in super::super) fn lose(&self, n: usize, attempt: u64) -> bool {
-        let mut state = self.0.borrow_mut();
+        let mut state = self.state();
         let waits = attempt >= state.attempt && state.asked.take_if(|asked| *asked == n).is_some();
         if waits {
             state.answer = Some(None);
@@ -104,34 +116,34 @@ impl Desk {
 /// The client's side.
 impl Desk {
     pub(in super::super) fn now(&self) -> Now {
-        self.0.borrow().now
+        self.state().now
     }
 
     pub(in super::super) fn is_healed(&self) -> bool {
-        self.0.borrow().healed
+        self.state().healed
     }
 
     pub(in super::super) fn with_history<T>(&self, tell: impl FnOnce(&mut History) -> T) -> T {
-        tell(&mut self.0.borrow_mut().history)
+        tell(&mut self.state().history)
     }
 
     /// The client has shown that all works.
     pub(in super::super) fn prove(&self) {
-        self.0.borrow_mut().has_proven = true;
+        self.state().has_proven = true;
     }
 
     /// Leaves after a time; nobody hears the answer.
     pub(in super::super) fn send_late(&self, n: usize, ask: Ask, after: Duration) {
         let after = after.max(Duration::from_nanos(1));
-        self.0.borrow_mut().sent.push(Sent { n, attempt: 0, after, ask });
+        self.state().sent.push(Sent { n, attempt: 0, after, ask });
     }
 
     pub(in super::super) async fn sleep(&self, during: Duration) {
         {
-            let mut state = self.0.borrow_mut();
+            let mut state = self.state();
             (state.rang, state.wakes) = (false, Some(during));
         }
-        poll_fn(|_| if self.0.borrow().rang { Poll::Ready(()) } else { Poll::Pending }).await;
+        poll_fn(|_| if self.state().rang { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
     /// `None`: nobody knows whether it was heard.
@@ -146,16 +158,27 @@ impl Desk {
         ask: Ask,
         patience: Duration,
     ) -> Option<Reply> {
+        let timeout = self.state().timeout + patience;
+        self.ask_within(n, ask, timeout).await
+    }
+
+    /// As `ask`, and waits no longer than `timeout`.
+    pub(in super::super) async fn ask_within(
+        &self,
+        n: usize,
+        ask: Ask,
+        timeout: Duration,
+    ) -> Option<Reply> {
         {
-            let mut state = self.0.borrow_mut();
+            let mut state = self.state();
             state.attempt += 1;
-            let (attempt, timeout) = (state.attempt, state.timeout + patience);
+            let attempt = state.attempt;
             state.sent.push(Sent { n, attempt, after: Duration::ZERO, ask });
             (state.asked, state.answer) = (Some(n), None);
             (state.rang, state.wakes) = (false, Some(timeout));
         }
         poll_fn(|_| {
-            let mut state = self.0.borrow_mut();
+            let mut state = self.state();
             if let Some(answer) = state.answer.take() {
                 return Poll::Ready(answer);
             }

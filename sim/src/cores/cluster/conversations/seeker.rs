@@ -1,13 +1,16 @@
 //! Whoever holds a conversation: its chance, how long it goes on asking, and how it finds out whom
 //! to ask.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use quorate_core::group::placement::partition_of;
+use quorate_core::id::TopicId;
 
 use super::desk::Desk;
 use super::{Ask, Known, Reply};
 use crate::chance::Chance;
+use crate::history::Partition;
 use crate::history::transactions::Place;
 use crate::plan::Plan;
 
@@ -21,6 +24,8 @@ pub(in super::super) struct Seeker {
     pub(in super::super) chance: Chance,
     nodes: u64,
     known: Option<Known>,
+    /// It waits no longer for an answer to whom to ask.
+    most: Option<Duration>,
 }
 
 impl Seeker {
@@ -28,7 +33,14 @@ impl Seeker {
     pub(in super::super) fn new(plan: &Plan, client: u32, kind: &str) -> Self {
         let chance = Chance::new(plan.seed, &format!("{kind} {client} of cores"));
         let nodes = u64::from(plan.cluster.nodes);
-        Self { desk: Desk::default(), client, chance, nodes, known: None }
+        Self { desk: Desk::default(), client, chance, nodes, known: None, most: None }
+    }
+
+    /// Another part of the same client, with a chance of its own. It does not wait longer than
+    /// `most` to be told whom to ask.
+    pub(in super::super) fn beside(&self, chance: Chance, most: Duration) -> Self {
+        let (desk, client, nodes) = (self.desk.clone(), self.client, self.nodes);
+        Self { desk, client, chance, nodes, known: None, most: Some(most) }
     }
 
     pub(in super::super) fn desk(&self) -> Desk {
@@ -63,7 +75,11 @@ impl Seeker {
     async fn known(&mut self) -> Option<&Known> {
         if self.known.is_none() {
             let n = self.any_node();
-            if let Some(Reply::Leaders(known)) = self.desk.ask(n, Ask::Leaders).await {
+            let reply = match self.most {
+                None => self.desk.ask(n, Ask::Leaders).await,
+                Some(most) => self.desk.ask_within(n, Ask::Leaders, most).await,
+            };
+            if let Some(Reply::Leaders(known)) = reply {
                 self.known = Some(known);
             }
         }
@@ -90,6 +106,17 @@ impl Seeker {
 
     pub(in super::super) async fn group_coordinator(&mut self, group: &str) -> Option<usize> {
         self.found(|known| among(&known.groups, group)).await
+    }
+
+    /// Of a partition of the plan's topics.
+    pub(in super::super) async fn leader_of(&mut self, partition: Partition) -> Option<usize> {
+        self.found(|known| known.partitions.get(&partition).copied()).await
+    }
+
+    /// The ids of the plan's topics, as some node knows them now.
+    pub(in super::super) async fn topics(&mut self) -> Option<BTreeMap<u32, TopicId>> {
+        self.known = None;
+        self.known().await.map(|known| known.topics.clone())
     }
 }
 

@@ -11,6 +11,7 @@ use quorate_core::transaction::interface::TransactionLimits;
 
 use crate::chance::Chance;
 use crate::plan::Plan;
+use crate::workload::members::SESSION;
 
 /// Offsets are looked through often enough for a short run.
 const OFFSETS_CHECK: Duration = Duration::from_millis(200);
@@ -54,7 +55,9 @@ impl Knobs {
         };
         let mut group = GroupLimits {
             session_timeout_min: Duration::from_millis(500),
-            initial_rebalance_delay: Duration::from_millis(100),
+            initial_rebalance_delay: plan.node.rebalance_delay,
+            consumer_session_timeout: SESSION,
+            consumer_heartbeat_interval: SESSION / 4,
             ..GroupLimits::default()
         };
         if let Some(retention) = plan.committers.as_ref().and_then(|it| it.retention) {

@@ -93,6 +93,10 @@ impl Cluster {
             Ask::Produce { .. } | Ask::CommitOffset { .. } => self.verify(n, asked),
             Ask::Group { .. } => self.ask_group(n, asked),
             Ask::Read { .. } => self.fetch(n, asked),
+            Ask::Fetch { partition, from, bytes_max } => {
+                let reply = self.fetch_for_member(n, *partition, *from, *bytes_max);
+                self.answer(n, &asked, reply);
+            }
             Ask::Producers { .. } | Ask::Mark { .. } => self.ask_partition(n, asked),
         }
     }
@@ -105,7 +109,10 @@ impl Cluster {
             let leaders = topic.iter().flat_map(|topic| &topic.partitions);
             leaders.map(|partition| partition.leader.map(place_of)).collect()
         };
+        let (partitions, topics) = self.consumed(n);
         Known {
+            partitions,
+            topics,
             leaders: places.filter_map(leader).collect(),
             coordinators: coordinators(TRANSACTIONS_TOPIC),
             groups: coordinators(OFFSETS_TOPIC),
@@ -461,6 +468,9 @@ fn numbered(input: group::Input, request: RequestId) -> group::Input {
     match input {
         Asked::Join(join) => Asked::Join(group::Join { request, ..join }),
         Asked::Sync(sync) => Asked::Sync(group::Sync { request, ..sync }),
+        Asked::ConsumerHeartbeat(it) => {
+            Asked::ConsumerHeartbeat(group::ConsumerHeartbeat { request, ..it })
+        }
         Asked::Heartbeat { member, .. } => Asked::Heartbeat { request, member },
         Asked::Leave { group, members, .. } => Asked::Leave { request, group, members },
         Asked::CommitOffsets(it) => Asked::CommitOffsets(group::CommitOffsets { request, ..it }),

@@ -14,10 +14,12 @@ use quorate_net::kafka::error::Code;
 
 use super::super::library;
 use super::super::topic_name;
-use super::protocol::Partitions;
-use super::{AGAIN, Fate, Member, group_name};
+use super::Around;
 use crate::history::Partition;
 use crate::history::groups::{Claim, Committed, Delivery, GroupCall, GroupEnd};
+use crate::workload::members::{self, AGAIN, Fate, Partitions, group_name};
+
+type Member = members::Member<Around>;
 
 /// Whoever shares out is to see that a topic has grown while the run lasts.
 const METADATA_AGE_MAX: Duration = Duration::from_secs(5);
@@ -38,7 +40,7 @@ struct Library {
 fn config(member: &Member) -> GroupConfig {
     let topics: Vec<String> = member.spec.topics.iter().map(|topic| format!("t{topic}")).collect();
     let names: Vec<&str> = topics.iter().map(String::as_str).collect();
-    let workload = &member.scene.plan.workload;
+    let workload = &member.world.scene.plan.workload;
     GroupConfig {
         instance: member.instance.clone(),
         session_timeout: member.spec.session,
@@ -55,16 +57,16 @@ fn config(member: &Member) -> GroupConfig {
 }
 
 pub(super) async fn live(member: &mut Member) {
-    let mut client = library::config(&member.scene, &mut member.chance);
+    let mut client = library::config(&member.world.scene, &mut member.chance);
     client.metadata_age_max = client.metadata_age_max.min(METADATA_AGE_MAX);
-    let client = library::library_as(&member.scene, client);
+    let client = library::library_as(&member.world.scene, client);
     let consumer = GroupConsumer::new(&client, config(member));
     let mut life =
         Library { consumer, read: BTreeMap::new(), owned: Partitions::new(), generation: -1 };
-    let patient = member.scene.stage.is_healed();
+    let patient = member.world.scene.stage.is_healed();
     let mut commit = Instant::ZERO;
     // The patience of a client is settled when it is made.
-    while !member.is_over() && member.scene.stage.is_healed() == patient {
+    while !member.is_over() && member.world.scene.stage.is_healed() == patient {
         match life.consumer.poll(POLL).await {
             Ok(polled) => life.on_polled(member, polled).await,
             Err(error) => {
@@ -87,11 +89,11 @@ pub(super) async fn live(member: &mut Member) {
                 commit = Instant::ZERO;
             }
         }
-        if member.scene.now().monotonic >= commit {
+        if member.world.scene.now().monotonic >= commit {
             let owned = life.owned.clone();
             life.commit(member, &owned).await;
             let pause = member.chance.duration(member.spec.commit);
-            commit = member.scene.now().monotonic + pause;
+            commit = member.world.scene.now().monotonic + pause;
         }
     }
 }
@@ -115,8 +117,8 @@ impl Library {
                 self.read.clear();
                 self.generation = self.consumer.generation().unwrap_or(-1);
                 let who = self.claim(member);
-                let now = member.scene.now().monotonic;
-                let mut history = member.scene.history();
+                let now = member.world.scene.now().monotonic;
+                let mut history = member.world.scene.history();
                 let (name, generation) = (who.member.clone(), who.generation);
                 let id = history.invoke_in_group(who.clone(), now, GroupCall::Join);
                 history.complete_in_group(id, now, GroupEnd::Joined { member: name, generation });
@@ -151,8 +153,12 @@ impl Library {
         };
         self.read.insert(partition, next);
         let (group, client) = (member.group, member.client);
-        let now = member.scene.now().monotonic;
-        member.scene.history().deliver(now, Delivery { group, client, partition, from, next });
+        let now = member.world.scene.now().monotonic;
+        member
+            .world
+            .scene
+            .history()
+            .deliver(now, Delivery { group, client, partition, from, next });
     }
 
     async fn commit(&mut self, member: &mut Member, partitions: &Partitions) {
@@ -170,8 +176,8 @@ impl Library {
             offsets: offsets.iter().map(|(partition, next)| (*partition, told(*next))).collect(),
         };
         let who = self.claim(member);
-        let now = member.scene.now().monotonic;
-        let id = member.scene.history().invoke_in_group(who, now, call);
+        let now = member.world.scene.now().monotonic;
+        let id = member.world.scene.history().invoke_in_group(who, now, call);
         let asked: Vec<(Arc<str>, i32, Offset)> = offsets
             .iter()
             .map(|(partition, next)| {
@@ -180,11 +186,11 @@ impl Library {
             })
             .collect();
         let outcome = self.consumer.commit(&asked).await;
-        let now = member.scene.now().monotonic;
+        let now = member.world.scene.now().monotonic;
         match outcome {
             Ok(()) => {
-                member.scene.history().complete_in_group(id, now, GroupEnd::Committed);
-                if member.scene.stage.is_healed() {
+                member.world.scene.history().complete_in_group(id, now, GroupEnd::Committed);
+                if member.world.scene.stage.is_healed() {
                     let partitions = offsets.iter().map(|(partition, _)| *partition);
                     member.roster.commits(member.group, partitions);
                 }

@@ -9,21 +9,17 @@ use quorate_core::reached;
 use quorate_core::time::Instant;
 use quorate_net::kafka::error::Code;
 use quorate_net::kafka::messages::consumer_group_heartbeat::TopicPartitions;
-use quorate_net::kafka::messages::{
-    ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, MetadataRequest,
-};
+use quorate_net::kafka::messages::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse};
 use quorate_net::wire::Text;
 
-use super::coordinator::code_of;
 use super::protocol::Partitions;
 use super::work::Work;
-use super::{AGAIN, Fate, Member, Next, group_name};
+use super::{AGAIN, Environment, Fate, Member, Next, code_of, group_name};
 use crate::history::Partition;
 use crate::history::groups::{Claim, GroupCall, GroupEnd};
 
-/// The versions of its requests: members name themselves, and topics have ids.
+/// The version of its requests: members name themselves.
 const HEARTBEAT: i16 = 1;
-const METADATA: i16 = 12;
 
 /// Epochs that are none.
 const JOIN: i32 = 0;
@@ -31,7 +27,7 @@ const LEAVE: i32 = -1;
 const AWAY: i32 = -2;
 
 /// A member in one of its lives.
-struct Consumer {
+struct Consumer<W: Environment> {
     id: String,
     epoch: i32,
     /// What it is to have, as it was told.
@@ -42,12 +38,12 @@ struct Consumer {
     is_answered: bool,
     due: Instant,
     topics: BTreeMap<u32, TopicId>,
-    work: Work,
+    work: Work<W::Reader>,
 }
 
-pub(super) async fn live(member: &mut Member) {
+pub(super) async fn live<W: Environment>(member: &mut Member<W>) {
     let work = Work::new(member);
-    let mut consumer = Consumer {
+    let mut consumer: Consumer<W> = Consumer {
         id: format!("c{}-{}", member.client, member.lives),
         epoch: JOIN,
         target: Partitions::new(),
@@ -57,11 +53,9 @@ pub(super) async fn live(member: &mut Member) {
         topics: BTreeMap::new(),
         work,
     };
-    let mut commit = member.scene.now().monotonic;
+    let mut commit = member.world.now();
     while !member.is_over() {
-        if member.scene.now().monotonic >= consumer.due
-            && consumer.heartbeat(member).await == Next::Ends
-        {
+        if member.world.now() >= consumer.due && consumer.heartbeat(member).await == Next::Ends {
             return;
         }
         consumer.reconcile(member).await;
@@ -76,17 +70,17 @@ pub(super) async fn live(member: &mut Member) {
                 commit = Instant::ZERO;
             }
         }
-        if member.scene.now().monotonic >= commit && consumer.epoch > JOIN {
+        if member.world.now() >= commit && consumer.epoch > JOIN {
             let (who, owned) = (consumer.claim(member), consumer.work.owned());
             member.commit(&who, consumer.work.positions(&owned)).await;
             let pause = member.chance.duration(member.spec.commit);
-            commit = member.scene.now().monotonic + pause;
+            commit = member.world.now() + pause;
         }
     }
 }
 
-impl Consumer {
-    fn claim(&self, member: &Member) -> Claim {
+impl<W: Environment> Consumer<W> {
+    fn claim(&self, member: &Member<W>) -> Claim {
         member.claim(&self.id, self.epoch)
     }
 
@@ -102,7 +96,7 @@ impl Consumer {
         topics.into_iter().map(row).collect()
     }
 
-    fn request(&mut self, member: &mut Member) -> ConsumerGroupHeartbeatRequest {
+    fn request(&mut self, member: &mut Member<W>) -> ConsumerGroupHeartbeatRequest {
         // As Kafka's client does it: everything at first, and again after an answer was lost.
         let is_full = self.epoch == JOIN || !self.is_answered || member.chance.one_in(8);
         let names = || member.spec.topics.iter().map(|topic| Text::from(format!("t{topic}")));
@@ -119,25 +113,23 @@ impl Consumer {
         }
     }
 
-    async fn heartbeat(&mut self, member: &mut Member) -> Next {
+    async fn heartbeat(&mut self, member: &mut Member<W>) -> Next {
         let request = self.request(member);
         let who = self.claim(member);
         let joins = self.epoch == JOIN;
         let call = if joins { GroupCall::Join } else { GroupCall::Heartbeat };
-        let invoked = member.scene.now().monotonic;
-        let id = member.scene.history().invoke_in_group(who.clone(), invoked, call);
+        let id = member.invoke(who.clone(), call);
         member.note(format!("is in g{} in epoch {}", member.group, self.epoch));
         let asking = (HEARTBEAT, Duration::ZERO);
-        let answer = member.coordinator.ask(&member.scene, &who, asking, &request).await;
-        let Ok(response) = answer else {
+        let answer = member.world.ask(&who, asking, &request).await;
+        let Some(response) = answer else {
             self.is_answered = false;
             self.has_told = false;
             member.pause(AGAIN).await;
             return Next::Rejoin;
         };
-        let now = member.scene.now().monotonic;
         if let Some(code) = code_of(response.error_code) {
-            member.scene.history().complete_in_group(id, now, GroupEnd::Refused(code));
+            member.complete(id, GroupEnd::Refused(code));
             return self.heed(member, code).await;
         }
         self.is_answered = true;
@@ -145,7 +137,7 @@ impl Consumer {
         let (name, generation) = (self.id.clone(), response.member_epoch);
         let end =
             if joins { GroupEnd::Joined { member: name, generation } } else { GroupEnd::Done };
-        member.scene.history().complete_in_group(id, now, end);
+        member.complete(id, end);
         self.take(member, &response).await;
         if joins {
             member.haunt().await;
@@ -153,8 +145,8 @@ impl Consumer {
         Next::Rejoin
     }
 
-    async fn heed(&mut self, member: &mut Member, code: Code) -> Next {
-        member.coordinator.heed(code);
+    async fn heed(&mut self, member: &mut Member<W>, code: Code) -> Next {
+        member.heed(code);
         member.note(format!("is in g{} in epoch {}, and is told {code}", member.group, self.epoch));
         match code {
             Code::UnknownMemberId | Code::FencedMemberEpoch => {
@@ -171,11 +163,11 @@ impl Consumer {
     }
 
     /// Learns its epoch, and what it is to have.
-    async fn take(&mut self, member: &mut Member, response: &ConsumerGroupHeartbeatResponse) {
+    async fn take(&mut self, member: &mut Member<W>, response: &ConsumerGroupHeartbeatResponse) {
         let before = self.epoch;
         self.epoch = response.member_epoch;
         let interval = Duration::from_millis(response.heartbeat_interval_ms.max(1) as u64);
-        self.due = member.scene.now().monotonic + interval;
+        self.due = member.world.now() + interval;
         let told = match &response.assignment {
             Some(assignment) => match self.named(member, &assignment.topic_partitions).await {
                 Some(target) => target,
@@ -189,32 +181,24 @@ impl Consumer {
             None => self.target.clone(),
         };
         let who = self.claim(member);
-        let now = member.scene.now().monotonic;
-        let mut history = member.scene.history();
-        let id = history.invoke_in_group(who, now, GroupCall::Assign);
+        let id = member.invoke(who, GroupCall::Assign);
         let partitions = told.iter().copied().collect();
-        let end = GroupEnd::Assigned { generation: self.epoch, partitions };
-        history.complete_in_group(id, now, end);
-        drop(history);
+        member.complete(id, GroupEnd::Assigned { generation: self.epoch, partitions });
         self.target = told;
     }
 
     /// The partitions by the plan's names, if all topics are known.
-    async fn named(&mut self, member: &mut Member, rows: &[TopicPartitions]) -> Option<Partitions> {
+    async fn named(
+        &mut self,
+        member: &mut Member<W>,
+        rows: &[TopicPartitions],
+    ) -> Option<Partitions> {
         let is_known = |topics: &BTreeMap<u32, TopicId>| {
             rows.iter().all(|row| topics.values().any(|id| *id == row.topic_id))
         };
         if !is_known(&self.topics) {
             let who = self.claim(member);
-            let request = MetadataRequest { topics: None, ..Default::default() };
-            let asking = (METADATA, Duration::ZERO);
-            let answer = member.coordinator.ask(&member.scene, &who, asking, &request).await;
-            for topic in answer.ok()?.topics {
-                let name = topic.name.as_ref().and_then(|name| name.as_str().strip_prefix('t'));
-                if let Some(place) = name.and_then(|name| name.parse().ok()) {
-                    self.topics.insert(place, topic.topic_id);
-                }
-            }
+            self.topics.extend(member.world.topics(&who).await?);
         }
         let place = |wanted: &TopicId| {
             self.topics.iter().find(|(_, id)| *id == wanted).map(|(topic, _)| *topic)
@@ -229,7 +213,7 @@ impl Consumer {
     }
 
     /// Gives up what it is not to have any more, and takes what it is to have.
-    async fn reconcile(&mut self, member: &mut Member) {
+    async fn reconcile(&mut self, member: &mut Member<W>) {
         let owned = self.work.owned();
         if owned == self.target || self.epoch == JOIN {
             return;
@@ -248,7 +232,7 @@ impl Consumer {
         }
     }
 
-    async fn leave(mut self, member: &mut Member) {
+    async fn leave(mut self, member: &mut Member<W>) {
         let (who, owned) = (self.claim(member), self.work.owned());
         if self.epoch <= JOIN {
             return;
@@ -257,13 +241,12 @@ impl Consumer {
         self.work.give_up(member, &owned);
         let member_epoch = if member.instance.is_some() { AWAY } else { LEAVE };
         let request = ConsumerGroupHeartbeatRequest { member_epoch, ..self.request(member) };
-        let now = member.scene.now().monotonic;
-        let id = member.scene.history().invoke_in_group(who.clone(), now, GroupCall::Leave);
+        let id = member.invoke(who.clone(), GroupCall::Leave);
         let asking = (HEARTBEAT, Duration::ZERO);
-        let answer = member.coordinator.ask(&member.scene, &who, asking, &request).await;
-        if let Ok(response) = answer {
+        let answer = member.world.ask(&who, asking, &request).await;
+        if let Some(response) = answer {
             let end = code_of(response.error_code).map_or(GroupEnd::Done, GroupEnd::Refused);
-            member.scene.history().complete_in_group(id, member.scene.now().monotonic, end);
+            member.complete(id, end);
         }
     }
 }

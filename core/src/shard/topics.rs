@@ -1,23 +1,20 @@
-//! What the coordinators of groups were told of the topics, and what is new to them.
+//! What a node has told the coordinators of its groups of the topics, and what is new to them: for
+//! whoever follows the metadata, in every world.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use quorate_core::group::interface::{TopicInfo, TopicsNews};
-use quorate_core::id::TopicId;
-use quorate_core::metadata::Image;
+use crate::group::interface::{TopicInfo, TopicsNews};
+use crate::id::TopicId;
+use crate::metadata::Image;
 
 /// Names and partition counts of the topics that coordinators know; `None` before the first word.
-#[derive(Default)]
-pub(super) struct Told(Option<BTreeMap<TopicId, (String, i32)>>);
+#[derive(Debug, Default)]
+pub struct Told(Option<BTreeMap<TopicId, (String, i32)>>);
 
 impl Told {
     /// What is new, where something of the `touched` topics may have changed. The first time:
     /// everything.
-    pub(super) fn news(
-        &mut self,
-        image: &Image,
-        touched: &BTreeSet<TopicId>,
-    ) -> Option<TopicsNews> {
+    pub fn news(&mut self, image: &Image, touched: &BTreeSet<TopicId>) -> Option<TopicsNews> {
         let is_all = self.0.is_none();
         let told = self.0.get_or_insert_default();
         let (mut gone, mut there) = (Vec::new(), Vec::new());
@@ -54,7 +51,7 @@ impl Told {
 
 #[cfg(test)]
 mod tests {
-    use quorate_core::metadata::{Placement, Record};
+    use crate::metadata::{Placement, Record};
 
     use super::*;
 

@@ -9,15 +9,15 @@ use crate::history::Partition;
 
 const VERSION: i16 = 2;
 
-pub(super) type Partitions = BTreeSet<Partition>;
+pub(crate) type Partitions = BTreeSet<Partition>;
 
 /// What a member says when it joins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Subscription {
-    pub topics: Vec<u32>,
+    pub(super) topics: Vec<u32>,
     /// What it has, from the generation it names.
-    pub owned: Partitions,
-    pub generation: i32,
+    pub(super) owned: Partitions,
+    pub(super) generation: i32,
 }
 
 fn put_text(bytes: &mut BytesMut, text: &str) {

@@ -15,24 +15,23 @@ use quorate_net::kafka::messages::{
 };
 use quorate_net::wire::Text;
 
-use super::coordinator::code_of;
 use super::protocol::{
     Partitions, Subscription, cooperative, decode_assignment, encode_assignment, in_turn,
 };
 use super::work::Work;
-use super::{AGAIN, Fate, Member, Next, group_name, subscribed};
+use super::{AGAIN, Environment, Fate, Member, Next, code_of, group_name};
 use crate::history::groups::{Claim, GroupCall, GroupEnd};
 use crate::plan::groups::Protocol;
 
 const LEAVE: i16 = 5;
 
 /// Whether there are partitions that were not there when these were shared out.
-fn has_grown(member: &Member, shared: &Partitions) -> bool {
-    *shared != subscribed(&member.scene, &member.spec)
+fn has_grown<W: Environment>(member: &Member<W>, shared: &Partitions) -> bool {
+    *shared != member.subscribed()
 }
 
 /// A member in one of its lives.
-struct Classic {
+struct Classic<W: Environment> {
     /// Empty until the coordinator has given one.
     id: String,
     /// Of which it was told its part; -1 for none.
@@ -41,7 +40,7 @@ struct Classic {
     shared: Option<Partitions>,
     /// It has joined since the run was healed, so that whoever leads has seen all that has grown.
     is_renewed: bool,
-    work: Work,
+    work: Work<W::Reader>,
     versions: Versions,
 }
 
@@ -52,7 +51,7 @@ struct Versions {
     heartbeat: i16,
 }
 
-pub(super) async fn live(member: &mut Member) {
+pub(super) async fn live<W: Environment>(member: &mut Member<W>) {
     // Those that speak of static members.
     let join = *member.chance.pick(&[5, 6, 8, 9]);
     let versions = Versions {
@@ -61,7 +60,7 @@ pub(super) async fn live(member: &mut Member) {
         heartbeat: *member.chance.pick(&[3, 4]),
     };
     let work = Work::new(member);
-    let mut classic = Classic {
+    let mut classic: Classic<W> = Classic {
         id: String::new(),
         generation: -1,
         shared: None,
@@ -70,7 +69,7 @@ pub(super) async fn live(member: &mut Member) {
         versions,
     };
     while !member.is_over() {
-        let (is_healed, had_id) = (member.scene.stage.is_healed(), !classic.id.is_empty());
+        let (is_healed, had_id) = (member.world.is_healed(), !classic.id.is_empty());
         let next = match classic.enter(member).await {
             Ok(()) => {
                 // Who came without an id may have got its old place back, in a generation that was
@@ -87,21 +86,21 @@ pub(super) async fn live(member: &mut Member) {
     }
 }
 
-impl Classic {
-    fn claim(&self, member: &Member) -> Claim {
+impl<W: Environment> Classic<W> {
+    fn claim(&self, member: &Member<W>) -> Claim {
         member.claim(&self.id, self.generation)
     }
 
     /// Others may have all of it already.
-    fn lose_everything(&mut self, member: &Member) {
+    fn lose_everything(&mut self, member: &Member<W>) {
         let owned = self.work.owned();
         self.work.give_up(member, &owned);
         self.generation = -1;
     }
 
     /// What a refusal on the way into a generation, or in it, means.
-    async fn heed(&mut self, member: &mut Member, code: Code) -> Next {
-        member.coordinator.heed(code);
+    async fn heed(&mut self, member: &mut Member<W>, code: Code) -> Next {
+        member.heed(code);
         match code {
             Code::UnknownMemberId => {
                 self.lose_everything(member);
@@ -116,7 +115,7 @@ impl Classic {
     }
 
     /// Gets into a generation, with its part of it.
-    async fn enter(&mut self, member: &mut Member) -> Result<(), Next> {
+    async fn enter(&mut self, member: &mut Member<W>) -> Result<(), Next> {
         if member.protocol == Protocol::Eager && self.generation >= 0 {
             let owned = self.work.owned();
             let who = self.claim(member);
@@ -157,7 +156,7 @@ impl Classic {
         if revoked.is_empty() { Ok(()) } else { Err(Next::Rejoin) }
     }
 
-    async fn join(&mut self, member: &mut Member) -> Result<JoinGroupResponse, Next> {
+    async fn join(&mut self, member: &mut Member<W>) -> Result<JoinGroupResponse, Next> {
         let millis = |time: Duration| time.as_millis() as i32;
         let (session, rebalance) = (member.spec.session, member.spec.session * 2);
         let topics = member.spec.topics.clone();
@@ -176,18 +175,16 @@ impl Classic {
             reason: None,
         };
         let who = self.claim(member);
-        let now = member.scene.now().monotonic;
-        let id = member.scene.history().invoke_in_group(who.clone(), now, GroupCall::Join);
+        let id = member.invoke(who.clone(), GroupCall::Join);
         member.note(format!("joins g{} as {:?}", member.group, self.id));
         let asking = (self.versions.join, rebalance);
-        let answer = member.coordinator.ask(&member.scene, &who, asking, &request).await;
-        let Ok(response) = answer else {
+        let answer = member.world.ask(&who, asking, &request).await;
+        let Some(response) = answer else {
             member.pause(AGAIN).await;
             return Err(Next::Rejoin);
         };
-        let now = member.scene.now().monotonic;
         if let Some(code) = code_of(response.error_code) {
-            member.scene.history().complete_in_group(id, now, GroupEnd::Refused(code));
+            member.complete(id, GroupEnd::Refused(code));
             if code == Code::MemberIdRequired {
                 self.id = response.member_id.to_string();
             }
@@ -196,12 +193,12 @@ impl Classic {
         self.id = response.member_id.to_string();
         let (name, generation) = (self.id.clone(), response.generation_id);
         let end = GroupEnd::Joined { member: name, generation };
-        member.scene.history().complete_in_group(id, now, end);
+        member.complete(id, end);
         Ok(response)
     }
 
     fn shares(
-        member: &Member,
+        member: &Member<W>,
         joined: &JoinGroupResponse,
         partitions: &Partitions,
     ) -> Option<BTreeMap<String, Partitions>> {
@@ -219,11 +216,11 @@ impl Classic {
     /// Hands in the shares, if it leads, and learns its own.
     async fn sync(
         &mut self,
-        member: &mut Member,
+        member: &mut Member<W>,
         joined: &JoinGroupResponse,
         leads: bool,
     ) -> Result<Partitions, Next> {
-        self.shared = leads.then(|| subscribed(&member.scene, &member.spec));
+        self.shared = leads.then(|| member.subscribed());
         let shares = match &self.shared {
             Some(partitions) => Self::shares(member, joined, partitions),
             None => Some(BTreeMap::new()),
@@ -243,28 +240,31 @@ impl Classic {
             assignments: assignments.collect(),
         };
         let who = member.claim(&self.id, joined.generation_id);
-        let now = member.scene.now().monotonic;
-        let id = member.scene.history().invoke_in_group(who.clone(), now, GroupCall::Assign);
+        let id = member.invoke(who.clone(), GroupCall::Assign);
         let asking = (self.versions.sync, member.spec.session * 2);
-        let answer = member.coordinator.ask(&member.scene, &who, asking, &request).await;
-        let Ok(response) = answer else { return Err(Next::Rejoin) };
-        let now = member.scene.now().monotonic;
+        let answer = member.world.ask(&who, asking, &request).await;
+        let Some(response) = answer else { return Err(Next::Rejoin) };
         if let Some(code) = code_of(response.error_code) {
-            member.scene.history().complete_in_group(id, now, GroupEnd::Refused(code));
+            member.complete(id, GroupEnd::Refused(code));
             return Err(self.heed(member, code).await);
         }
         let partitions = decode_assignment(response.assignment);
         let partitions = partitions.expect("members wrote what members read");
+        if leads && shares.get(&self.id) != Some(&partitions) {
+            // An earlier sync of its own came late, and counts. What has grown since is nobody's
+            // until it shares out once more (seed 10 of groups in three cores).
+            self.shared = Some(Partitions::new());
+        }
         let end = GroupEnd::Assigned {
             generation: joined.generation_id,
             partitions: partitions.iter().copied().collect(),
         };
-        member.scene.history().complete_in_group(id, now, end);
+        member.complete(id, end);
         Ok(partitions)
     }
 
     /// One heartbeat; what it is told, if that is anything else than to go on.
-    async fn beat(&mut self, member: &mut Member) -> Option<Code> {
+    async fn beat(&mut self, member: &mut Member<W>) -> Option<Code> {
         let request = HeartbeatRequest {
             group_id: group_name(member.group),
             generation_id: self.generation,
@@ -272,20 +272,19 @@ impl Classic {
             group_instance_id: member.instance.as_deref().map(Text::from),
         };
         let who = self.claim(member);
-        let now = member.scene.now().monotonic;
-        let id = member.scene.history().invoke_in_group(who.clone(), now, GroupCall::Heartbeat);
+        let id = member.invoke(who.clone(), GroupCall::Heartbeat);
         let asking = (self.versions.heartbeat, Duration::ZERO);
-        let answer = member.coordinator.ask(&member.scene, &who, asking, &request).await;
-        let response = answer.ok()?;
+        let answer = member.world.ask(&who, asking, &request).await;
+        let response = answer?;
         let code = code_of(response.error_code);
         let end = code.map_or(GroupEnd::Done, GroupEnd::Refused);
-        member.scene.history().complete_in_group(id, member.scene.now().monotonic, end);
+        member.complete(id, end);
         code
     }
 
     /// Works in its generation until that is over.
-    async fn stay(&mut self, member: &mut Member) -> Next {
-        let now = |member: &Member| member.scene.now().monotonic;
+    async fn stay(&mut self, member: &mut Member<W>) -> Next {
+        let now = |member: &Member<W>| member.world.now();
         let mut heartbeat = now(member) + member.heartbeat();
         let mut commit = now(member) + member.chance.duration(member.spec.commit);
         while !member.is_over() {
@@ -327,7 +326,7 @@ impl Classic {
             }
             // A leader that came back as the static member it was is not told that it leads, and
             // nobody sees what has grown meanwhile: here as with Kafka (KIP-345).
-            if member.instance.is_some() && member.scene.stage.is_healed() && !self.is_renewed {
+            if member.instance.is_some() && member.world.is_healed() && !self.is_renewed {
                 return Next::Rejoin;
             }
         }
@@ -335,7 +334,7 @@ impl Classic {
     }
 
     /// Says good-bye. A static member comes back within its session, and does not.
-    async fn leave(&mut self, member: &mut Member) {
+    async fn leave(&mut self, member: &mut Member<W>) {
         let (who, owned) = (self.claim(member), self.work.owned());
         member.commit(&who, self.work.positions(&owned)).await;
         if member.instance.is_some() {
@@ -349,14 +348,13 @@ impl Classic {
             }],
             ..Default::default()
         };
-        let now = member.scene.now().monotonic;
-        let id = member.scene.history().invoke_in_group(who.clone(), now, GroupCall::Leave);
+        let id = member.invoke(who.clone(), GroupCall::Leave);
         let asking = (LEAVE, Duration::ZERO);
-        let answer = member.coordinator.ask(&member.scene, &who, asking, &request).await;
-        if let Ok(response) = answer {
+        let answer = member.world.ask(&who, asking, &request).await;
+        if let Some(response) = answer {
             let code = response.members.first().map_or(response.error_code, |row| row.error_code);
             let end = code_of(code).map_or(GroupEnd::Done, GroupEnd::Refused);
-            member.scene.history().complete_in_group(id, member.scene.now().monotonic, end);
+            member.complete(id, end);
         }
     }
 }
