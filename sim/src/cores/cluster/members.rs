@@ -1,6 +1,6 @@
-//! Members of consumer groups in the world of cores: those of `workload/members`, which ask and wait
-//! by a conversation. Whoever is a member by our client library in the world of nodes is an eager
-//! one here: the library is not of this world.
+//! Members of consumer groups in the world of cores: those of `workload/members`, which ask and
+//! wait by a conversation. Whoever is a member by our client library in the world of nodes is an
+//! eager one here: the library is not of this world.
 
 mod reading;
 
