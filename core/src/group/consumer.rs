@@ -471,13 +471,10 @@ impl Consumer {
         out
     }
 
-    /// Panics if the group is impossible.
+    /// Panics if the group is impossible. Called once the log is replayed: while it is, a compacted
+    /// one may tell of a target before it tells of the group's epoch.
     pub(super) fn check(&self) {
         let state = &self.state;
-        if self.presence.is_empty() && !state.members.is_empty() {
-            // The log is being replayed.
-            return;
-        }
         let mut owners = BTreeMap::new();
         for (id, current) in &state.currents {
             for place in current.owned() {
