@@ -88,6 +88,8 @@ enum Event {
     Late { client: u32, n: usize, ask: Box<Ask> },
     /// A client's request arrives.
     Request(Box<Request>),
+    /// One that came to a paused node is taken up: the client's oldest there.
+    Deferred { client: u32, n: usize },
     /// A reader that found nothing reaches the machine: what it looked at may be old by then.
     Waits { n: usize, life: u32, wait: Box<clients::Waits> },
     /// An answer reaches a client.
@@ -354,6 +356,7 @@ impl Cluster {
             Event::ErrandDue { n, errand, .. } => self.on_errand_due(n, errand),
             Event::Late { client, n, ask } => self.on_late(client, n, ask),
             Event::Request(request) => self.on_request(request),
+            Event::Deferred { client, n } => self.on_deferred(client, n),
             Event::Waits { n, wait, .. } => self.on_waits(n, *wait),
             Event::Answer(answer) => self.on_answer(*answer),
             Event::Broken { client, n, attempt } => self.on_broken(client, n, attempt),
