@@ -71,6 +71,10 @@ const fn core_transactions(nodes: u32) -> Place {
     Place { world: World::Cores, nodes, only: Some(Only::Transactions) }
 }
 
+const fn core_groups(nodes: u32) -> Place {
+    Place { world: World::Cores, nodes, only: Some(Only::Groups) }
+}
+
 const fn transactions(nodes: u32) -> Place {
     Place { world: World::Nodes, nodes, only: Some(Only::Transactions) }
 }
@@ -97,6 +101,9 @@ const THREE_TRANSACTIONS: &[Place] = &[transactions(3), transactions(5)];
 const CORE_TRANSACTIONS: &[Place] =
     &[core_transactions(3), transactions(1), transactions(3), transactions(5)];
 const THREE_CORE_TRANSACTIONS: &[Place] = &[core_transactions(3), transactions(3), transactions(5)];
+
+/// What coordinators of groups decide, where groups have several: in the world of cores first.
+const CORE_GROUPS: &[Place] = &[core_groups(3), nodes(1), nodes(3)];
 
 const fn mutant(entry: &'static str, slug: &'static str, places: &'static [Place]) -> Mutant {
     Mutant { slug, entry, places, not_yet: "" }
@@ -222,24 +229,24 @@ pub const MUTANTS: &[Mutant] = &[
     not_yet("F14", "epoch-exhaustion", entries::LONG),
     mutant("F17", "expiry-leaves-pending-state", THREE_TRANSACTIONS),
     mutant("F18", "timestamp-lookup-past-lso", TRANSACTIONS),
-    mutant("G1", "partition-epoch-lost", ONE_AND_THREE),
-    mutant("G2", "owner-twice-in-one-epoch", NODES),
+    mutant("G1", "partition-epoch-lost", CORE_GROUPS),
+    mutant("G2", "owner-twice-in-one-epoch", CORE_GROUPS),
     mutant("G3", "static-double-owner", ONE_AND_THREE),
-    mutant("G4", "dead-group-resets-identity", THREE_NODES),
+    mutant("G4", "dead-group-resets-identity", CORE_GROUPS),
     mutant("G6", "new-member-timer", ONE_AND_THREE),
-    mutant("G9", "partial-heartbeat-reply", ONE_AND_THREE),
-    mutant("G11", "serve-before-load", ONE_AND_THREE),
+    mutant("G9", "partial-heartbeat-reply", CORE_GROUPS),
+    mutant("G11", "serve-before-load", CORE_GROUPS),
     mutant("G13", "zombie-coordinator-expires-members", ONE_AND_THREE),
-    mutant("-", "group-answer-before-log", NODES),
-    mutant("-", "upgrade-forgets-owners", NODES),
-    mutant("-", "downgrade-starts-over", NODES),
+    mutant("-", "group-answer-before-log", CORE_GROUPS),
+    mutant("-", "upgrade-forgets-owners", CORE_GROUPS),
+    mutant("-", "downgrade-starts-over", CORE_GROUPS),
     mutant("-", "downgraded-group-stays", NODES),
     mutant("-", "empty-group-starts-over", THREE_NODES),
     mutant("-", "offsets-go-by-name", ONE_AND_THREE),
     mutant("-", "deposed-tells-offsets", THREE),
     mutant("-", "deposed-verifies", THREE_TRANSACTIONS),
     mutant("H1", "offsets-expire-in-use", ONE_AND_THREE),
-    mutant("H2", "commit-epoch-forgotten", NODES),
+    mutant("H2", "commit-epoch-forgotten", CORE_GROUPS),
     mutant("H3", "listoffsets-current-epoch", THREE_NODES),
     mutant("H6", "offsets-outlive-topic", ONE_AND_THREE),
     mutant("H7", "spurious-zero-offset", NODES),
