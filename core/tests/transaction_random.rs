@@ -57,6 +57,8 @@ struct Twin {
     states: BTreeMap<String, State>,
     /// All that was ever decided, by the marker's producer and epoch.
     ends: BTreeMap<(ProducerId, ProducerEpoch), (Ending, BTreeSet<TopicPartition>)>,
+    /// Partitions that have their marker.
+    marked: BTreeSet<(ProducerId, ProducerEpoch, TopicPartition)>,
     /// Partitions that were ever in a transaction.
     added: BTreeSet<(ProducerId, ProducerEpoch, TopicPartition)>,
     producers: BTreeSet<ProducerId>,
@@ -100,6 +102,18 @@ impl Twin {
         }
         if let Some(ending) = state.phase.completed() {
             assert_eq!(phase.prepared(), Some(ending), "completed as decided: {state:?}");
+        }
+        // What is decided is completed by a record of its own, or by the begin of what comes next.
+        if let Some(before) = before.filter(|before| before.phase.prepared().is_some()) {
+            let rotated = state.producer != before.producer;
+            let next = if rotated { ProducerEpoch(0) } else { before.epoch };
+            let follows = state.phase == Phase::Ongoing || state.phase.completed().is_some();
+            assert!(follows, "a decision is not taken back: {state:?}");
+            assert_eq!(state.epoch, next, "{before:?} {state:?}");
+            for partition in &before.partitions {
+                let marker = (before.producer, before.epoch, partition.clone());
+                assert!(self.marked.contains(&marker), "completed without {marker:?}: {state:?}");
+            }
         }
     }
 }
@@ -315,7 +329,11 @@ impl Walk {
             self.markers[place].clone()
         };
         let result = match self.rng.random_bool(works) {
-            true => MarkerResult::Done,
+            true => {
+                let Marker { producer, epoch, partition, .. } = marker.clone();
+                self.twin.marked.insert((producer, epoch, partition));
+                MarkerResult::Done
+            }
             false => MarkerResult::Failed,
         };
         self.step(Input::MarkerAnswered { marker, result });
