@@ -266,15 +266,14 @@ impl Producer {
             return Err(Error::Invalid { reason }.into());
         }
         let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let room = match shared.room.try_acquire_many(permits) {
-            Ok(room) => room,
-            Err(_) => {
-                // Batches that linger would never make room.
-                shared.lock().hurry();
-                shared.wake.notify_one();
-                shared.room.acquire_many(permits).await.map_err(|_| Error::Closed)?
-            }
-        };
+        if shared.room.available_permits() < bytes {
+            // Batches that linger would never make room.
+            shared.lock().hurry();
+            shared.wake.notify_one();
+        }
+        // Now and then this lets others run though there is room: whoever sends in a loop would
+        // otherwise keep from its thread the very task that sends.
+        let room = shared.room.acquire_many(permits).await.map_err(|_| Error::Closed)?;
         let now = client.clock().now();
         let mut queues = shared.lock();
         if queues.is_closed() {

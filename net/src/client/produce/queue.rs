@@ -72,7 +72,8 @@ struct Queue {
     /// An attempt failed: one batch at a time.
     recovering: bool,
     /// The broker has accepted a batch of the present identity. A broker that knows nothing of
-    /// a producer takes any sequence number for its first, so until then too: one at a time.
+    /// a producer takes any sequence number for its first, so until then too: one at a time. Not
+    /// in a transaction, which leaders let begin with 0 alone (`transaction.version` 2).
     known: bool,
 }
 
@@ -198,13 +199,12 @@ impl Queues {
         room: usize,
     ) -> (Delivery, bool) {
         let timestamp = message.timestamp.unwrap_or(now.wall);
-        let queue = match self.topics.get_mut(&message.topic) {
-            Some(queues) => queues.entry(partition).or_default(),
-            None => {
-                let queues = self.topics.entry(Arc::clone(&message.topic)).or_default();
-                queues.entry(partition).or_default()
-            }
+        let queues = match self.topics.get_mut(&message.topic) {
+            Some(queues) => queues,
+            None => self.topics.entry(Arc::clone(&message.topic)).or_default(),
         };
+        let known = self.transactional;
+        let queue = queues.entry(partition).or_insert(Queue { known, ..Queue::default() });
         let full = queue.open.as_ref().is_some_and(|open| {
             open.builder.bytes() + room > self.batch_bytes_max
                 || open.builder.count() >= self.batch_records_max

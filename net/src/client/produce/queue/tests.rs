@@ -129,6 +129,31 @@ fn sequences_rise_and_the_first_batch_goes_alone() {
     assert!(drained.freed > 0 && bench.queues.is_empty());
 }
 
+/// Leaders refuse a transaction that begins in their partition with another number than 0.
+#[test]
+fn a_transactions_first_batches_go_together() {
+    let mut bench = Bench::new(ProducerConfig::default());
+    bench.queues = Queues::new(&ProducerConfig::default(), &ClientConfig::new(ADDRESS), true);
+    for epoch in 0..2 {
+        bench.queues.tell(ProducerId(9), ProducerEpoch(epoch));
+        bench.send(0, "a");
+        let first = bench.take(0);
+        bench.send(0, "b");
+        let second = bench.take(0);
+        assert_eq!((numbers(&first.1), numbers(&second.1)), ((9, 0, 1), (9, 1, 1)));
+        bench.refuse(1, first, Code::NotEnoughReplicas);
+        bench.refuse(1, second, Code::OutOfOrderSequenceNumber);
+        let first = bench.take(100);
+        assert_eq!(numbers(&first.1), (9, 0, 1));
+        assert!(bench.drain(200).requests.is_empty(), "the other one waits");
+        bench.accept(201, first, 0);
+        let second = bench.take(300);
+        assert_eq!(numbers(&second.1), (9, 1, 1));
+        bench.accept(301, second, 1);
+        assert!(bench.queues.is_empty() && bench.queues.failure().is_none());
+    }
+}
+
 #[test]
 fn what_failed_goes_again_first_and_alone_with_its_numbers() {
     let mut bench = Bench::new(ProducerConfig::default());

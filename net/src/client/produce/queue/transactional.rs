@@ -22,7 +22,7 @@ impl Queues {
         for queue in self.topics.values_mut().flat_map(BTreeMap::values_mut) {
             queue.next_sequence = 0;
             queue.recovering = false;
-            queue.known = false;
+            queue.known = true;
         }
     }
 
