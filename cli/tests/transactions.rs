@@ -106,6 +106,11 @@ fn a_bench_in_transactions_commits_all_of_it() {
     let bench = ["bench", "produce", "--topic", "orders", "-n", "200", "--size", "10", "--json"];
     let report = json(&node.ok(&[&bench[..], &["--transactional=5ms"]].concat()));
     assert_eq!(report["records"], 200, "{report}");
+    let phases = &report["transactions"];
+    assert!(phases["committed"].as_u64().expect("a number") > 0, "{report}");
+    for phase in ["first_us", "fill_us", "flush_us", "commit_us"] {
+        assert!(phases[phase]["p50"].as_u64().expect("a number") > 0, "{phase}: {report}");
+    }
     assert_eq!(committed(&node).lines().count(), 200);
 }
 

@@ -3,10 +3,11 @@
     transactions.py [--rows kafka,kafka-flush,replicated,durable] [--nodes 1] [--quick]
 
 - Throughput of kafka-producer-perf-test in transactions of 100 ms, and of the same command without
-  them, one after the other, in turns (the median of the ratios is told). It tells little of the
-  broker's part: without transactions its buffer fills, and the client waits for itself.
-- The same of `quorate bench produce`, four producers, whose buffers do not fill: what it loses is
-  the transactions' share.
+  them, in turns (the median of the ratios is told). It tells little of the broker's part: without
+  transactions its buffer fills, and the client waits for itself.
+- The same of `quorate bench produce`, one, two and four producers, for so many records as it sends
+  in about five seconds: what it loses is the transactions' share. Its producers do not all commit
+  at once. With it, what each side used of its core, and where a transaction's time goes.
 - One record a transaction with librdkafka, nothing else running: how long the record takes until it
   is acknowledged, how long the commit takes after that, and how many transactions a second that is.
 - From the call of produce to a reader of committed records, the commit called at once.
@@ -45,23 +46,48 @@ def perf_test(broker, topic, size, count, transactional):
     return float(re.search(r"([\d.]+) records/sec", last)[1])
 
 
-def native(broker, topic, size, count, transactional):
+def native(broker, producers, count, transactional):
+    """The report, with what broker and client used of a core each."""
     extra = [f"--transactional={DURATION_MS}ms"] if transactional else []
-    out = run(["taskset", "-c", "1", compare.BINARY, "-b", broker.address, "--json", "bench",
-               "produce", "--topic", topic, "-s", str(size), "-n", str(count), "--producers", "4",
-               "--warmup", str(count // 20)] + extra)
-    return json.loads(out)["records_per_second"]
+    with compare.Span(broker.pids) as span:
+        out = run(["taskset", "-c", "1", compare.BINARY, "-b", broker.address, "--json", "bench",
+                   "produce", "--topic", "native", "-s", "100", "-n", str(count), "--producers",
+                   str(producers), "--warmup", str(count // 20)] + extra)
+    loads = (span.broker / span.wall, span.client / span.wall)
+    return {**json.loads(out), "loads": loads}
 
 
-def throughput(broker, configs, quick, measure, topic):
+def by_producers(broker, configs, quick):
+    """Lines of a table: of so many producers, plain and in transactions."""
+    broker.create("native", configs)
+    seconds, pairs = (1, 1) if quick else (5, 3)
+    for producers in (1, 2, 4):
+        rate = native(broker, producers, 200_000, True)["records_per_second"]
+        count = int(rate * seconds)
+        runs = [(native(broker, producers, count, False), native(broker, producers, count, True))
+                for _ in range(pairs)]
+        rates = [(plain["records_per_second"], there["records_per_second"])
+                 for plain, there in runs]
+        plain, there = (statistics.median(side) for side in zip(*rates))
+        lost = 100 * (1 - statistics.median(there / plain for plain, there in rates))
+        here, last = runs[-1]
+        used = [f"{run['loads'][0]:.2f}, {run['loads'][1]:.2f}" for run in (here, last)]
+        phases = last["transactions"]
+        told = " | ".join(f"{phases[name]['p50'] / 1000:.1f} / {phases[name]['p99'] / 1000:.1f}"
+                          for name in ("first_us", "flush_us", "commit_us"))
+        yield (f"{producers} | {plain:,.0f} ({used[0]}) | {there:,.0f} ({used[1]}) | {lost:.1f} % "
+               f"| {told}")
+
+
+def throughput(broker, configs, quick):
     """Records a second plain and in transactions, and the median ratio of the pairs."""
     plain, transactional = [], []
-    broker.create(topic, configs)
+    broker.create("cost", configs)
     count = (200_000 if quick else 1_500_000) // broker.nodes
-    measure(broker, topic, 100, count // 5, True)
+    perf_test(broker, "cost", 100, count // 5, True)
     for _ in range(1 if quick else 5):
-        plain.append(measure(broker, topic, 100, count, False))
-        transactional.append(measure(broker, topic, 100, count, True))
+        plain.append(perf_test(broker, "cost", 100, count, False))
+        transactional.append(perf_test(broker, "cost", 100, count, True))
     ratios = [there / here for here, there in zip(plain, transactional)]
     return statistics.median(plain), statistics.median(transactional), statistics.median(ratios)
 
@@ -196,20 +222,20 @@ def sync_latency():
 def measure(row, nodes, quick):
     name, kind, settings, configs = ROWS[row]
     with Broker(kind, settings, nodes) as broker:
-        java = throughput(broker, configs, quick, perf_test, "cost")
-        ours = throughput(broker, configs, quick, native, "native")
+        java = throughput(broker, configs, quick)
+        ours = [f"| {name} | {line} |" for line in by_producers(broker, configs, quick)]
         append, commit, alone = one_by_one(broker, configs, quick)
         seen = to_the_reader(broker, configs, quick)
         own = time.process_time()
         with compare.Span(broker.pids) as span:
             crowd = many_at_once(broker, configs, 32, 2 if quick else 10)
         load, clients = span.broker / span.wall, (time.process_time() - own) / span.wall
-    told = " ".join(f"| {plain:,.0f} | {transactional:,.0f} | {100 * (1 - ratio):.1f} %"
-                    for plain, transactional, ratio in (java, ours))
+    plain, transactional, ratio = java
+    told = f"| {plain:,.0f} | {transactional:,.0f} | {100 * (1 - ratio):.1f} %"
     return (f"| {name} {told} "
             f"| {append[0]:.2f} / {append[1]:.2f} | {commit[0]:.2f} / {commit[1]:.2f} "
             f"| {alone:,.0f} | {seen[0]:.2f} / {seen[1]:.2f} | {crowd:,.0f} "
-            f"({load:.2f}, {clients:.2f}) |")
+            f"({load:.2f}, {clients:.2f}) |"), ours
 
 
 def main():
@@ -221,14 +247,21 @@ def main():
     # This process is the native clients: core 1, as all clients.
     os.sched_setaffinity(0, {1})
     print(f"load before: {os.getloadavg()[0]:.2f} (the machine should be quiet)", file=sys.stderr)
-    print("| | perf-test, plain (msg/s) | in transactions of 100 ms (msg/s) | lost | our bench, plain "
-          "(msg/s) | in transactions of 100 ms (msg/s) | lost | record acknowledged, p50 / p99 (ms) "
-          "| commit after that (ms) | one by one (transactions/s) | produce to a reader of committed "
-          "(ms) | 32 producers, one coordinator (transactions/s; loads of broker and clients) |")
-    print("|---" * 12 + "|")
+    print("| | perf-test, plain (msg/s) | in transactions of 100 ms (msg/s) | lost "
+          "| record acknowledged, p50 / p99 (ms) "
+          "| commit after that (ms) | one by one (transactions/s) | produce to a reader of committed"
+          " (ms) | 32 producers, one coordinator (transactions/s; loads of broker and clients) |")
+    print("|---" * 9 + "|")
+    native_lines = []
     for row in arguments.rows.split(","):
         print(f"{time.strftime('%H:%M:%S')} {row}", file=sys.stderr)
-        print(measure(row, arguments.nodes, arguments.quick), flush=True)
+        line, ours = measure(row, arguments.nodes, arguments.quick)
+        print(line, flush=True)
+        native_lines += ours
+    print("\n| | producers of our bench | plain (msg/s; loads of brokers and client) | in "
+          "transactions of 100 ms | lost | begin to first acknowledgement, p50 / p99 (ms) | flush "
+          "| commit |")
+    print("|---" * 8 + "|\n" + "\n".join(native_lines))
     print(f"\nOne write with its fdatasync, alone: p50 {sync_latency():.2f} ms. "
           f"{arguments.nodes} node(s) on core 0, clients on core 1; {compare.PARTITIONS} "
           "partitions, acks=all, records of 100 B.")

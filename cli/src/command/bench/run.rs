@@ -1,6 +1,6 @@
 //! The runs themselves: producers that keep a rate, a collector of acknowledgements, a reader.
 
-mod transactions;
+pub(super) mod transactions;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,6 +22,7 @@ use quorate_net::client::{
 use quorate_net::clock::Clock;
 use tokio::sync::mpsc;
 
+use self::transactions::Phases;
 use super::report::{Report, histogram, micros};
 use super::{producer_config, values};
 use crate::args::BenchArgs;
@@ -88,67 +89,97 @@ pub(super) async fn produce(
         }
         produce_all(context, args, topic, &count).await
     };
-    let (took, latencies) = tokio::select! {
+    let (took, found) = tokio::select! {
         biased;
         outcome = work => outcome?,
         failure = show(context, "producing", &count, total) => return Err(failure),
     };
     let report = Report::new("produce", args.records, args.records * args.size, took);
-    Ok(report.latencies(&latencies))
+    let report = report.latencies(&found.latencies);
+    Ok(match &found.phases {
+        Some(phases) => report.transactions(phases),
+        None => report,
+    })
 }
 
-/// One producer's latencies, and when its last record was acknowledged.
-type Task = Pin<Box<dyn Future<Output = Result<(Histogram<u64>, Instant), Failure>> + Send>>;
+/// What one producer found, or all together.
+struct Found {
+    latencies: Histogram<u64>,
+    /// When the last record was acknowledged, or committed.
+    last: Instant,
+    /// Of its transactions.
+    phases: Option<Phases>,
+}
+
+impl Found {
+    fn new() -> Self {
+        Self { latencies: histogram(), last: Instant::ZERO, phases: None }
+    }
+
+    fn add(&mut self, other: Self) -> Result<(), Failure> {
+        let unlike = |error| Failure::new(format!("latencies: {error}"));
+        self.latencies.add(&other.latencies).map_err(unlike)?;
+        self.last = self.last.max(other.last);
+        match (&mut self.phases, other.phases) {
+            (Some(phases), Some(other)) => phases.add(&other).map_err(unlike)?,
+            (None, other) => self.phases = other,
+            (Some(_), None) => {}
+        }
+        Ok(())
+    }
+}
+
+type Task = Pin<Box<dyn Future<Output = Result<Found, Failure>> + Send>>;
+
+/// A producer's two halves, each a task of its own: one sends, one awaits what was sent.
+fn task(
+    sending: impl Future<Output = Result<(), Failure>> + Send + 'static,
+    collecting: impl Future<Output = Result<Found, Failure>> + Send + 'static,
+) -> Task {
+    let ended = |error| Failure::new(format!("a task ended: {error}"));
+    Box::pin(async move {
+        let (sent, collected) = (tokio::spawn(sending), tokio::spawn(collecting));
+        let collected = collected.await.map_err(ended)?;
+        sent.await.map_err(ended)??;
+        collected
+    })
+}
 
 async fn produce_all(
     context: &Context,
     args: &BenchArgs,
     topic: &Arc<str>,
     count: &Arc<AtomicU64>,
-) -> Result<(Duration, Histogram<u64>), Failure> {
+) -> Result<(Duration, Found), Failure> {
     let producers = u64::from(args.producers);
     let clock = &context.clock;
     let start = clock.now().monotonic;
-    let ended = |error| Failure::new(format!("a task ended: {error}"));
     let mut tasks: Vec<Task> = Vec::new();
     for index in 0..producers {
         let client = context.client();
         let share = args.records / producers + u64::from(index < args.records % producers);
         let rate = args.rate.map(|rate| (rate / producers).max(1));
         let pace = Pace { start, rate };
+        let (clock, topic, count) = (Arc::clone(clock), Arc::clone(topic), Arc::clone(count));
         if let Some(duration) = args.transactional {
-            let work = transactions::Share { count: share, pace, duration };
-            let (clock, args) = (Arc::clone(clock), args.clone());
-            let (topic, count) = (Arc::clone(topic), Arc::clone(count));
-            let producing = transactions::send((client, index), clock, args, topic, work, count);
-            tasks.push(Box::pin(async move { tokio::spawn(producing).await.map_err(ended)? }));
+            let first = duration * (u32::try_from(index).unwrap_or(0) + 1) / args.producers;
+            let work = transactions::Share { count: share, pace, duration, first };
+            let (sender, receiver) = mpsc::channel(AWAITED_MAX);
+            let who = (client, index);
+            let sending = transactions::send(who, clock, args.clone(), topic, work, sender);
+            tasks.push(task(sending, transactions::collect(receiver, count)));
             continue;
         }
         let producer = client.producer(producer_config(args)?)?;
         let (sender, receiver) = mpsc::channel(AWAITED_MAX);
-        let sending = send(
-            Arc::clone(clock),
-            producer,
-            Arc::clone(topic),
-            values(args.size),
-            (share, pace),
-            sender,
-        );
-        let collecting = collect(receiver, Arc::clone(count));
-        tasks.push(Box::pin(async move {
-            let (sent, collected) = (tokio::spawn(sending), tokio::spawn(collecting));
-            let collected = collected.await.map_err(ended)?;
-            sent.await.map_err(ended)??;
-            collected
-        }));
+        let sending = send(clock, producer, topic, values(args.size), (share, pace), sender);
+        tasks.push(task(sending, collect(receiver, count)));
     }
-    let mut latencies = histogram();
-    let mut end = start;
-    for (found, last) in try_join_all(tasks).await? {
-        latencies.add(&found).map_err(|error| Failure::new(format!("latencies: {error}")))?;
-        end = end.max(last);
+    let mut all = Found::new();
+    for found in try_join_all(tasks).await? {
+        all.add(found)?;
     }
-    Ok((end.saturating_since(start), latencies))
+    Ok((all.last.saturating_since(start), all))
 }
 
 async fn send(
@@ -177,16 +208,15 @@ async fn send(
 async fn collect(
     mut receiver: mpsc::Receiver<(Instant, Delivery)>,
     count: Arc<AtomicU64>,
-) -> Result<(Histogram<u64>, Instant), Failure> {
-    let mut latencies = histogram();
-    let mut last = Instant::ZERO;
+) -> Result<Found, Failure> {
+    let mut found = Found::new();
     while let Some((due, delivery)) = receiver.recv().await {
         let receipt = delivery.await?;
-        latencies.saturating_record(micros(receipt.acknowledged.saturating_since(due)));
-        last = last.max(receipt.acknowledged);
+        found.latencies.saturating_record(micros(receipt.acknowledged.saturating_since(due)));
+        found.last = found.last.max(receipt.acknowledged);
         count.fetch_add(1, Ordering::Relaxed);
     }
-    Ok((latencies, last))
+    Ok(found)
 }
 
 /// Records that the topic holds now.
