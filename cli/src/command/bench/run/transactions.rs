@@ -80,7 +80,9 @@ pub(super) async fn send(
             // Who collects met a failure, and tells it.
             return Ok(());
         }
-        if clock.now().monotonic.saturating_since(since) >= duration {
+        // Where none is late, its record was due just now: the clock is not asked again.
+        let now = if share.pace.rate.is_none() { due } else { clock.now().monotonic };
+        if now.saturating_since(since) >= duration {
             commit(&mut producer, &clock, since, &sender).await?;
             (begun, duration) = (None, share.duration);
         }
