@@ -13,7 +13,7 @@ use quorate_core::time::Instant;
 
 use super::dense::{ByValue, Dense};
 use super::{Evidence, Violation, blame};
-use crate::history::{Call, End, Partition};
+use crate::history::{Call, End, Partition, Value};
 
 /// Operations of a cycle from which the shortest way back is searched, at most.
 const SEARCHED_MAX: usize = 64;
@@ -75,9 +75,45 @@ fn graph(evidence: &Evidence<'_>, partition: Partition) -> (Vec<usize>, Graph) {
     (ids, graph)
 }
 
-/// Which append stands at each offset, as acknowledgements and readers say; and who read what.
+/// Which append stands at each offset, as acknowledgements and readers say; and who read what. One
+/// that stands at two places has none in the order: that is told as a duplicate, or it is the price
+/// of decision 0085.
 fn add_order(evidence: &Evidence<'_>, partition: Partition, ids: &[usize], graph: &mut Graph) {
-    let mut writers: ByValue<u32> = ByValue::with_room(&evidence.numbers);
+    let mut writers = writers(evidence, ids);
+    let (mut stands, mut twice) = (Dense::<u32>::default(), BTreeSet::new());
+    let mut stand = |offset: i64, value: Value| {
+        let (writer, first) = writers.get_mut(value)?;
+        if *first.get_or_insert(offset) != offset {
+            twice.insert(*writer);
+        }
+        stands.or_insert(offset, *writer);
+        Some(*writer)
+    };
+    for (append, base) in evidence.acknowledged(partition) {
+        for (offset, value) in (base..).zip(append.values) {
+            stand(offset, *value);
+        }
+    }
+    for (place, id) in (0..).zip(ids) {
+        let End::Read { records, .. } = &evidence.history.operations[*id].end else { continue };
+        let seen = records.iter().filter_map(|seen| stand(seen.offset, seen.value?));
+        // All before the last come before it anyway.
+        if let Some(writer) = seen.last() {
+            graph.next[writer as usize].push((place, Edge::Read));
+        }
+    }
+    let mut before = None;
+    for (_, writer) in stands.iter().filter(|(_, writer)| !twice.contains(*writer)) {
+        if let Some(before) = before.filter(|before| before != writer) {
+            graph.next[before as usize].push((*writer, Edge::Write));
+        }
+        before = Some(*writer);
+    }
+}
+
+/// The append of each value, and where it stands, once somebody says so.
+fn writers(evidence: &Evidence<'_>, ids: &[usize]) -> ByValue<(u32, Option<i64>)> {
+    let mut writers = ByValue::with_room(&evidence.numbers);
     for (place, id) in (0..).zip(ids) {
         let Call::Append { values, producer, attempts, .. } =
             &evidence.history.operations[*id].call
@@ -87,40 +123,11 @@ fn add_order(evidence: &Evidence<'_>, partition: Partition, ids: &[usize], graph
         // One that was sent again without a number may stand at two places.
         if producer.is_some() || *attempts <= 1 {
             for value in values {
-                writers.or_insert(*value, place);
+                writers.or_insert(*value, (place, None));
             }
         }
     }
-    let mut stands: Dense<u32> = Dense::default();
-    for (append, base) in evidence.acknowledged(partition) {
-        for (offset, value) in (base..).zip(append.values) {
-            if let Some(writer) = writers.get(*value) {
-                stands.or_insert(offset, *writer);
-            }
-        }
-    }
-    for (place, id) in (0..).zip(ids) {
-        let End::Read { records, .. } = &evidence.history.operations[*id].end else { continue };
-        let mut last = None;
-        for seen in records {
-            let writer = seen.value.and_then(|value| writers.get(value));
-            if let Some(writer) = writer {
-                stands.or_insert(seen.offset, *writer);
-                last = Some(*writer);
-            }
-        }
-        // All before the last come before it anyway.
-        if let Some(writer) = last {
-            graph.next[writer as usize].push((place, Edge::Read));
-        }
-    }
-    let mut before = None;
-    for (_, writer) in stands.iter() {
-        if let Some(before) = before.filter(|before| before != writer) {
-            graph.next[before as usize].push((*writer, Edge::Write));
-        }
-        before = Some(*writer);
-    }
+    writers
 }
 
 /// Moments in a row, one for each time at which something ended.
