@@ -83,7 +83,7 @@ fn lost_by_key(
     if there.has_rotted {
         compacted::fill(&mut theirs, &ours, |offset| there.has_frame(offset));
     }
-    let (offset, why) = compacted::difference(&ours, &theirs, start)?;
+    let (offset, why) = compacted::difference(&ours, &theirs, start, false)?;
     let sentence = format!("{one} and {other} differ at {offset} by more than compaction: {why}");
     Some(Violation { property: "log-matching", place: partition.to_string(), sentence })
 }
