@@ -247,3 +247,24 @@ async fn closing_a_producer_sends_what_lingers() {
         assert_eq!(delivery.await.unwrap().offset, Some(Offset(offset)));
     }
 }
+
+/// On one thread: of a whole transaction's worth, nothing had been sent when its last record was
+/// accepted, and then all of it was waited for.
+#[tokio::test]
+async fn whoever_sends_in_a_loop_lets_others_run() {
+    let cluster = cluster();
+    let producer = client_of(&cluster, "one:1").producer(producer()).unwrap();
+    send(&producer, "first").await.unwrap();
+    let topic: Arc<str> = Arc::from(TOPIC);
+    let mut deliveries = Vec::new();
+    for _ in 0..10_000 {
+        let value = Some(Bytes::from_static(b"a"));
+        let message = Message { topic: Arc::clone(&topic), value, ..Message::default() };
+        deliveries.push(producer.send(message).await.unwrap());
+    }
+    assert!(stored(&cluster).len() > 1, "there was room all the time");
+    for delivery in deliveries {
+        delivery.await.unwrap();
+    }
+    assert_eq!(stored(&cluster).len(), 10_001);
+}
