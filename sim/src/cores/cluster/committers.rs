@@ -23,6 +23,7 @@ use crate::chance::Ratio;
 use crate::history::offsets::{Event, Fate, Found, Number};
 use crate::plan::Plan;
 use crate::plan::committers::Committers;
+use crate::workload::clients::committers::is_verdict;
 
 /// How often it is looked whether all works.
 const LOOK: Duration = Duration::from_millis(100);
@@ -92,19 +93,6 @@ fn refusal_of(reply: Option<&Reply>) -> Option<Code> {
         Reply::Group(Outcome::Refused(refusal)) => Some(Code::from(refusal)),
         _ => None,
     }
-}
-
-/// A refusal by which nothing was done, nor will be.
-const fn is_verdict(code: Code) -> bool {
-    matches!(
-        code,
-        Code::IllegalGeneration
-            | Code::UnknownMemberId
-            | Code::FencedInstanceId
-            | Code::RebalanceInProgress
-            | Code::CoordinatorLoadInProgress
-            | Code::UnknownTopicOrPartition
-    )
 }
 
 impl Committer {

@@ -13,6 +13,7 @@ use quorate_core::id::TopicId;
 use quorate_core::reached;
 use quorate_core::time::Instant;
 
+pub(crate) use self::ask::is_verdict;
 use self::member::Membership;
 use super::super::client::Link;
 use super::Scene;

@@ -28,7 +28,7 @@ const BY_NAME: i16 = 9;
 const BY_ID: i16 = 10;
 
 /// A refusal by which nothing was done, nor will be.
-const fn is_verdict(code: Code) -> bool {
+pub(crate) const fn is_verdict(code: Code) -> bool {
     matches!(
         code,
         Code::IllegalGeneration
