@@ -154,7 +154,7 @@ def run_kafka_python(bootstrap, _column):
             ["timeout", "--kill-after=5", "1500", FOREIGN / "python/bin/python", "-m", "pytest",
              "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *only.split()],
             cwd=suite, stdout=out, stderr=out,
-            env=dict(os.environ, KAFKA_URI=f"kafka://{bootstrap}", KAFKA_VERSION="4.3.0"))
+            env=dict(os.environ, KAFKA_URI=f"kafka://{bootstrap.split(',')[0]}", KAFKA_VERSION="4.3.0"))
     results = {}
     for case in xml.parse(report).iter("testcase"):
         name = f"{case.get('classname').split('.')[-1]}::{case.get('name')}"
