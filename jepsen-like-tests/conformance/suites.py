@@ -325,7 +325,10 @@ def main():
         "`suites.py ledger`; a failure here is a failure, whoever's fault it is."])
     ledger("kafka-python", "kafka-python's integration tests", [
         "kafka-python 3.0.12 as it ships on PyPI, `test/integration`, against a broker that",
-        "runs already (`KAFKA_URI`), told that it is Kafka 4.3. Written by `suites.py ledger`."])
+        "runs already (`KAFKA_URI`), told that it is Kafka 4.3. Written by `suites.py ledger`. On three",
+        "nodes five of its tests pass or fail from run to run: its consumer forgets a subscription",
+        "that is made while the answer to its first question for metadata is on its way, and",
+        "`test_delete_records` takes what one poll gives for all (with three brokers of Kafka, too)."])
     ledger("kgo", "franz-go's tests of its client", [
         "franz-go 1.22.3 as the Go proxy has it, the tests of `pkg/kgo` that talk to a broker, with",
         "500,000 records for each chain of groups or transactions, as the suite has it (the column of",
