@@ -34,10 +34,10 @@ use super::{StorageError, Unpack};
 use crate::disk::{File, Open};
 
 /// Files are read and written in pieces of so many bytes, or of one batch.
-const PIECE_BYTES: usize = 1 << 20;
+const PIECE_BYTES: usize = 256 << 10;
 /// What is written is synced in parts: a gigabyte at once would keep the disk from the journal, and
 /// all producers waiting, for as long as that takes.
-const SYNC_BYTES: u64 = 8 << 20;
+const SYNC_BYTES: u64 = 2 << 20;
 
 pub type Pause<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 

@@ -362,7 +362,7 @@ async fn little_that_stays_does_not_hold_what_was_read() {
     let left: u64 = cleaned.segments.iter().map(|segment| segment.info.bytes).sum();
     assert!((40_000..100_000).contains(&left), "ten batches and what stands between: {left}");
     // A piece, and the next one while a frame begins in the one and ends in the other.
-    assert!((1 << 20..=2 << 20).contains(&held), "{held} bytes");
+    assert!((256 << 10..=512 << 10).contains(&held), "{held} bytes");
 }
 
 /// A large segment is not synced at once: until it is, nobody else's sync comes back.
@@ -383,7 +383,7 @@ async fn what_stays_is_synced_in_parts() {
     let cleaned = make_within(&engine, log, 1 << 16, 64 << 20).await.expect("a pass");
     let unsynced = unsynced.load(Ordering::SeqCst);
     assert!(cleaned.segments[0].info.bytes > 20_000_000, "{:?}", cleaned.segments);
-    assert!((8 << 20..10 << 20).contains(&unsynced), "{unsynced} bytes");
+    assert!((2 << 20..3 << 20).contains(&unsynced), "{unsynced} bytes");
 }
 
 /// What a log must hold, and may.
