@@ -35,7 +35,9 @@ use crate::time::Instant;
 use crate::{mutant, reached};
 
 /// One append of a group is in flight at a time. A silent member whose time is over meanwhile is
-/// given up so much later, with all whose time is over by then, and not another session later.
+/// given up so much later, with all whose time is over by then, and not another session later. Who
+/// waits for the log has so much time at least, whatever it said that it needs: 0 is allowed, and
+/// what is due again at the same instant would be due for ever.
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// The epoch of a static member that has left and means to come back.
@@ -89,9 +91,10 @@ impl Presence {
 
     /// Whatever should have come until `now` may still come, within `patience`.
     fn forgive(&mut self, now: Instant, patience: Duration) {
+        let until = now + patience.max(MOMENT);
         self.heard = now;
-        self.revoke_by = self.revoke_by.map(|_| now + patience);
-        self.rejoin_by = self.rejoin_by.map(|_| now + patience);
+        self.revoke_by = self.revoke_by.map(|_| until);
+        self.rejoin_by = self.rejoin_by.map(|_| until);
     }
 }
 
