@@ -238,9 +238,7 @@ impl Consumer {
         member.assignor = assignor.clone().or(member.assignor);
         member.rack = rack.clone().or(member.rack);
         member.rebalance_timeout = rebalance_timeout.unwrap_or(member.rebalance_timeout);
-        if heartbeat.epoch == JOIN {
-            member.classic = None;
-        }
+        let changes_protocol = heartbeat.epoch == JOIN && member.classic.take().is_some();
         member.client_id.clone_from(&heartbeat.client_id);
         member.client_host.clone_from(&heartbeat.client_host);
         if member == *before {
@@ -250,7 +248,21 @@ impl Consumer {
             != (&before.topics, &before.regex, &before.assignor);
         self.state.members.insert(heartbeat.member.clone(), member);
         self.keeping.soil(Key::Member(heartbeat.member.clone()));
+        if changes_protocol {
+            self.forget_classic_times(&heartbeat.member, desk);
+        }
         Ok(shares_anew)
+    }
+
+    /// A member of the classic protocol has come back by this one: the session that it had named is
+    /// over, and it joins no more generations.
+    fn forget_classic_times(&mut self, id: &str, desk: &Desk<'_>) {
+        reached!("classic-member-becomes-a-consumer");
+        let session_timeout = desk.limits.consumer_session_timeout;
+        self.change_presence(id, |presence| {
+            presence.session_timeout = session_timeout;
+            presence.rejoin_by = None;
+        });
     }
 
     /// The member's next step, and what it is told.
