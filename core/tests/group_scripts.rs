@@ -79,6 +79,7 @@ fn every_planted_bug_changes_a_story() {
         "serve-before-load",
         "state-timestamp-as-now",
         "static-double-owner",
+        "upgrade-forgets-claims",
         "upgrade-forgets-owners",
         "zombie-coordinator-expires-members",
     ] {

@@ -37,20 +37,30 @@ impl Group {
         }
         let mut consumer = self.as_consumer();
         let mut taken = Assignment::default();
+        let mut members = Vec::new();
         for member in self.members.values() {
-            let (described, assigned) = self.as_consumer_member(member, desk)?;
+            let (described, assigned, claimed) = self.as_consumer_member(member, desk)?;
             // A leader may have given a partition to two; who comes first has it.
             let mut assigned = assigned.minus(&taken);
             if mutant!("upgrade-forgets-owners") {
                 assigned = Assignment::default();
             }
             taken.extend(assigned.iter());
-            let id = member.id.clone();
+            members.push((member.id.clone(), described, assigned, claimed));
+        }
+        for (id, described, assigned, claimed) in members {
+            // Whoever was not told yet, or has not given up what it was told to, still has that.
+            let mut held = assigned.clone();
+            if !mutant!("upgrade-forgets-claims") {
+                let claimed = claimed.minus(&taken);
+                taken.extend(claimed.iter());
+                held.extend(claimed.iter());
+            }
             let current = Current {
                 epoch: self.generation,
                 previous_epoch: self.generation,
                 progress: Progress::Stable,
-                assigned: assigned.clone(),
+                assigned: held,
                 revoking: Assignment::default(),
             };
             consumer.state.members.insert(id.clone(), described);
@@ -64,16 +74,19 @@ impl Group {
         Ok(consumer)
     }
 
+    /// The member, what the newest assignment gives it, and what it said that it still had when it
+    /// joined last: a cooperative member goes on with that until it hears what to give up.
     fn as_consumer_member(
         &self,
         member: &Member,
         desk: &Desk<'_>,
-    ) -> Result<(ConsumerMember, Assignment), Refusal> {
+    ) -> Result<(ConsumerMember, Assignment, Assignment), Refusal> {
         let chosen = self.protocol.as_ref().unwrap_or(&member.protocols[0].name);
         let subscription = Subscription::decode(&member.metadata(chosen))
             .map_err(|_| Refusal::InconsistentProtocol)?;
         let assigned = embedded::decode_assignment(&member.assignment, desk.topics)
             .map_err(|_| Refusal::InconsistentProtocol)?;
+        let claimed = embedded::resolve(&subscription.owned, desk.topics);
         let topics: BTreeSet<String> = subscription.topics.into_iter().collect();
         let described = ConsumerMember {
             instance: member.instance.clone(),
@@ -89,7 +102,7 @@ impl Group {
                 protocols: member.protocols.clone(),
             }),
         };
-        Ok((described, assigned))
+        Ok((described, assigned, claimed))
     }
 
     /// It is a consumer group from here on: who waits is asked to join that.
