@@ -2,6 +2,7 @@
 //! like any other. A worker runs one plan after another, each on a fresh thread.
 
 use std::env;
+use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Mutex;
@@ -91,14 +92,21 @@ impl Worker {
         let line = serde_json::to_string(wanted).expect("it is plain data");
         let died = |_| Told::broken("abort", "the process that ran it has ended".to_owned());
         writeln!(self.input, "{line}").map_err(died)?;
-        match self.answers.recv_timeout(patience) {
+        let mut watch = Watch::new(patience, self.processor_time());
+        let answer = loop {
+            match self.answers.recv_timeout(patience) {
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Some(sentence) = watch.look(self.processor_time()) {
+                        return Err(Told::broken("hang", sentence));
+                    }
+                }
+                answer => break answer,
+            }
+        };
+        match answer {
             Ok(line) => serde_json::from_str(&line)
                 .map_err(|error| Told::broken("abort", format!("it said {line:?}: {error}"))),
-            Err(RecvTimeoutError::Timeout) => {
-                let sentence = format!("no end after {} s", patience.as_secs());
-                Err(Told::broken("hang", sentence))
-            }
-            Err(RecvTimeoutError::Disconnected) => {
+            Err(_) => {
                 let sentence = match self.child.wait() {
                     Ok(status) => format!("the process that ran it has ended: {status}"),
                     Err(error) => format!("the process that ran it has ended: {error}"),
@@ -106,6 +114,49 @@ impl Worker {
                 Err(Told::broken("abort", sentence))
             }
         }
+    }
+
+    /// What the threads that it has now have used of a processor; `None` where the system does not
+    /// tell.
+    fn processor_time(&self) -> Option<Duration> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()?;
+        let used = threads.flatten().filter_map(|thread| {
+            let told = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+            told.split_whitespace().next()?.parse::<u64>().ok()
+        });
+        Some(Duration::from_nanos(used.sum()))
+    }
+}
+
+/// Tells a run that never ends from one that others keep from the processor.
+struct Watch {
+    patience: Duration,
+    began: Option<Duration>,
+    /// At the last look.
+    last: Option<Duration>,
+    looks: u32,
+}
+
+impl Watch {
+    /// Of the time between two looks, who works has used at least one part of so many.
+    const PARTS: u32 = 100;
+
+    const fn new(patience: Duration, used: Option<Duration>) -> Self {
+        Self { patience, began: used, last: used, looks: 0 }
+    }
+
+    /// Another `patience` of real time is over, without an answer. A sentence if none will come.
+    fn look(&mut self, used: Option<Duration>) -> Option<String> {
+        self.looks += 1;
+        let real = (self.patience * self.looks).as_secs();
+        let (Some(used), Some(began), Some(last)) = (used, self.began, self.last) else {
+            return Some(format!("no end after {real} s"));
+        };
+        self.last = Some(used);
+        let (all, lately) = (used.saturating_sub(began), used.saturating_sub(last));
+        let has_hung = all >= self.patience || lately < self.patience / Self::PARTS;
+        let all = all.as_secs();
+        has_hung.then(|| format!("no end after {real} s, of which it used {all} of a processor"))
     }
 }
 
@@ -120,7 +171,7 @@ impl Drop for Worker {
 /// As many workers as run at once.
 pub(super) struct Workers {
     idle: Mutex<Vec<Worker>>,
-    /// Real time after which a run counts as hung.
+    /// Processor time after which a run counts as hung, and real time if it uses hardly any.
     patience: Duration,
     /// Whether runs are held against the specifications.
     pub(super) spec: bool,
@@ -150,6 +201,52 @@ impl Workers {
                 told
             }
             Err(told) => told,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn seconds(seconds: u64) -> Option<Duration> {
+        Some(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_run_that_others_keep_from_the_processor_has_not_hung() {
+        let mut watch = Watch::new(Duration::from_secs(100), seconds(7));
+        for used in [8, 40, 106] {
+            assert_eq!(watch.look(seconds(used)), None, "{used} s");
+        }
+        let sentence = watch.look(seconds(107)).expect("it has had its time");
+        assert_eq!(sentence, "no end after 400 s, of which it used 100 of a processor");
+    }
+
+    #[test]
+    fn a_run_that_waits_for_nothing_has_hung() {
+        let mut watch = Watch::new(Duration::from_secs(100), seconds(7));
+        assert_eq!(watch.look(seconds(9)), None);
+        let sentence = watch.look(seconds(9)).expect("it does nothing");
+        assert_eq!(sentence, "no end after 200 s, of which it used 2 of a processor");
+    }
+
+    #[test]
+    fn where_processor_time_is_not_told_real_time_counts() {
+        let mut watch = Watch::new(Duration::from_secs(100), None);
+        assert_eq!(watch.look(None).expect("it is over"), "no end after 100 s");
+    }
+
+    #[test]
+    fn what_a_process_uses_is_seen() {
+        let mut busy = Command::new("sh");
+        let busy = busy.args(["-c", "while :; do :; done"]).stdin(Stdio::piped()).spawn();
+        let mut child = busy.expect("there is a shell");
+        let input = child.stdin.take().expect("it was asked for");
+        let worker = Worker { child, input, answers: mpsc::channel().1 };
+        assert_eq!(worker.processor_time().is_some(), cfg!(target_os = "linux"));
+        while worker.processor_time().is_some_and(|used| used < Duration::from_millis(20)) {
+            thread::yield_now();
         }
     }
 }
