@@ -317,7 +317,7 @@ impl<W: Environment> Member<W> {
         let partitions: Partitions = offsets.iter().map(|(partition, _)| *partition).collect();
         let refused = offsets::commit(&mut self.world, who, offsets).await;
         if refused.is_none() && self.world.is_healed() {
-            self.roster.commits(self.group, partitions.into_iter());
+            self.roster.commits(self.client, partitions.into_iter());
         }
     }
 

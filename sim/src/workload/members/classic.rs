@@ -130,12 +130,13 @@ impl<W: Environment> Classic<W> {
         // below; or else that is nobody's for good.
         let owned = self.work.owned();
         let revoked: Partitions = owned.difference(&partitions).copied().collect();
-        // In a group that a coordinator shares out (KIP-848) it keeps its epoch while it gives up.
-        let stays = joined.leader.is_empty() && joined.generation_id == self.generation;
-        if joined.leader.is_empty() {
+        // Where a coordinator shares out (KIP-848), epochs go on without it, and it has what it had
+        // until it is told to give it up: so Java's consumer does, which commits it then, too.
+        let is_shared_out = joined.leader.is_empty();
+        if is_shared_out {
             reached!("a-classic-member-is-in-a-consumer-group");
         }
-        if joined.generation_id != self.generation + 1 && !stays {
+        if joined.generation_id != self.generation + 1 && !is_shared_out {
             // Others may have had, in the generation that it missed, what it had.
             self.lose_everything(member);
         }

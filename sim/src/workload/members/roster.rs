@@ -16,6 +16,7 @@ pub struct Roster(Mutex<Entries>);
 #[derive(Debug, Default)]
 struct Entries {
     owned: BTreeMap<u32, Partitions>,
+    /// Who has committed what.
     committed: BTreeSet<(u32, Partition)>,
 }
 
@@ -28,8 +29,9 @@ impl Roster {
         self.entries().owned.insert(client, partitions);
     }
 
-    pub(crate) fn commits(&self, group: u32, partitions: impl Iterator<Item = Partition>) {
-        self.entries().committed.extend(partitions.map(|partition| (group, partition)));
+    /// A client's commit was taken, after the healing.
+    pub(crate) fn commits(&self, client: u32, partitions: impl Iterator<Item = Partition>) {
+        self.entries().committed.extend(partitions.map(|partition| (client, partition)));
     }
 
     /// Why not every one of these partitions is exactly one member's, of each group that has its
@@ -56,12 +58,55 @@ impl Roster {
                 let Some(owner) = owners.get(&partition) else {
                     return Some(format!("g{place}: {partition} is nobody's"));
                 };
-                if commits && !entries.committed.contains(&(place, partition)) {
+                if commits && !entries.committed.contains(&(*owner, partition)) {
                     let sentence = format!("c{owner} gets no commit of {partition} accepted");
                     return Some(format!("g{place}: {sentence}"));
                 }
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::draw::{Only, draw_only};
+
+    /// A plan with a group of several members who all commit, and two of its partitions.
+    fn plan() -> (Plan, Vec<Partition>) {
+        let fits = |plan: &Plan| {
+            plan.groups.first().is_some_and(|group| {
+                group.members >= 2 && group.protocol != Protocol::Library && group.topics == [0]
+            })
+        };
+        let mut plans = (0..).map(|seed| draw_only(seed, Some(Only::Groups)));
+        let mut plan = plans.find(fits).expect("one of them");
+        plan.groups.truncate(1);
+        (plan, [0, 1].map(|index| Partition { topic: 0, index }).to_vec())
+    }
+
+    #[test]
+    fn a_group_has_settled_once_each_owners_commits_are_taken() {
+        let (plan, partitions) = plan();
+        let [one, two] = [partitions[0], partitions[1]];
+        let a = plan.members().start;
+        let (roster, b) = (Roster::default(), a + 1);
+        roster.owns(a, Partitions::from([one, two]));
+        roster.commits(a, [one].into_iter());
+        let unsettled = |roster: &Roster| roster.unsettled(&plan, &partitions);
+        let refused = |client| format!("g0: c{client} gets no commit of {two} accepted");
+        assert_eq!(unsettled(&roster), Some(refused(a)));
+        roster.commits(a, [two].into_iter());
+        assert_eq!(unsettled(&roster), None);
+        // Another has it now, who must have its own taken.
+        roster.owns(a, Partitions::from([one]));
+        assert_eq!(unsettled(&roster), Some(format!("g0: {two} is nobody's")));
+        roster.owns(b, Partitions::from([two]));
+        assert_eq!(unsettled(&roster), Some(refused(b)));
+        roster.commits(b, [two].into_iter());
+        assert_eq!(unsettled(&roster), None);
+        roster.owns(b, Partitions::from([one, two]));
+        assert_eq!(unsettled(&roster), Some(format!("g0: c{a} and c{b} have {one}")));
     }
 }

@@ -192,7 +192,7 @@ impl Library {
                 member.world.scene.history().complete_in_group(id, now, GroupEnd::Committed);
                 if member.world.scene.stage.is_healed() {
                     let partitions = offsets.iter().map(|(partition, _)| *partition);
-                    member.roster.commits(member.group, partitions);
+                    member.roster.commits(member.client, partitions);
                 }
             }
             Err(error) => {
