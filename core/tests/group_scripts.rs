@@ -66,6 +66,7 @@ fn every_planted_bug_changes_a_story() {
     for slug in [
         "commit-epoch-forgotten",
         "dead-group-resets-identity",
+        "expelled-joins-with-partitions",
         "group-answer-before-log",
         "group-check-then-write",
         "group-txn-state-wrong-after-replay",

@@ -240,6 +240,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("-", "group-answer-before-log", CORE_GROUPS),
     mutant("-", "upgrade-forgets-owners", CORE_GROUPS),
     mutant("-", "upgrade-forgets-claims", CORE_GROUPS),
+    mutant("-", "expelled-joins-with-partitions", CORE_GROUPS),
     mutant("-", "downgrade-starts-over", CORE_GROUPS),
     mutant("-", "downgraded-group-stays", NODES),
     mutant("-", "empty-group-starts-over", THREE_NODES),

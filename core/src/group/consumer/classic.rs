@@ -19,7 +19,7 @@ use super::keep::Key;
 use super::reconcile::Progress;
 use super::{Consumer, ConsumerMember};
 use crate::id::RequestId;
-use crate::reached;
+use crate::{mutant, reached};
 
 /// What classic members that are consumers call what they speak.
 pub(in super::super) const PROTOCOL_TYPE: &str = "consumer";
@@ -79,10 +79,17 @@ impl Consumer {
         } else {
             join.member.clone()
         };
+        let owned = embedded::resolve(&subscription.owned, desk.topics);
         let mut shares_anew = false;
         match holder {
             Some(old) if is_unknown => self.replace_static(&old, &id, desk),
             _ if self.state.members.contains_key(&id) => {}
+            // Whoever was never told to give up what it has was a member once: as one of now it
+            // would commit that, on its way to give it up, in the epoch of who has it.
+            _ if !is_unknown && !owned.is_empty() && !mutant!("expelled-joins-with-partitions") => {
+                reached!("an-expelled-member-claims-partitions");
+                return Err(Refusal::UnknownMember);
+            }
             _ => {
                 if self.state.members.len() >= desk.limits.group_members_max {
                     return Err(Refusal::Full);
@@ -101,7 +108,7 @@ impl Consumer {
             (presence.heard, presence.rejoin_by) = (now, None);
             presence.session_timeout = session_timeout;
         });
-        Ok((id, embedded::resolve(&subscription.owned, desk.topics)))
+        Ok((id, owned))
     }
 
     /// What would refuse a join, before anything has changed.
@@ -151,7 +158,7 @@ impl Consumer {
     }
 
     /// Who says its id must have the instance that it speaks of. One that nobody knows joins under
-    /// it: it was told so by `MemberIdRequired`, or its session is over.
+    /// it: it was told so by `MemberIdRequired`, or its session is over and it has nothing.
     fn check_identity(&self, join: &Join) -> Result<(), Refusal> {
         if let Some(instance) = &join.instance {
             return match self.instances.get(instance) {
