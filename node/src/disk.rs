@@ -47,6 +47,7 @@ pub trait Disk: Send + Sync + 'static {
     /// Replaces `to` if it exists.
     fn rename<'a>(&'a self, from: &'a Path, to: &'a Path) -> Io<'a, ()>;
 
+    /// The name is gone; the room may come back a little later.
     fn remove<'a>(&'a self, path: &'a Path) -> Io<'a, ()>;
 
     /// Creates the directory and its parents; an existing one is fine.

@@ -2,8 +2,13 @@
 //!
 //! A write into the page cache takes about 2 us, a hop to a thread 50 us: so writes, and reads of
 //! what is cached, stay on the task that asks. What may wait for the device goes to one of two
-//! small pools, so that a slow read never stands in the way of a sync. These are the only threads
-//! of the code base, beside the runtime's.
+//! small pools, so that a slow read never stands in the way of a sync; and one thread frees large
+//! files that were removed (`os/leaving.rs`). These are the only threads of the code base, beside
+//! the runtime's.
+
+mod leaving;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::OsStr;
 use std::fs::{self, File as Descriptor, OpenOptions};
@@ -19,6 +24,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::sync::oneshot;
 
+use self::leaving::{Handle, Inodes};
 use super::{DirectoryLock, Disk, File, Io, Open};
 
 /// Threads that wait for syncs, and for changes of names.
@@ -45,7 +51,7 @@ impl Pool {
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..threads {
             let queue = Arc::clone(&queue);
-            std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            start_thread(name, move || {
                 loop {
                     let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok(job) = job else { return };
@@ -71,10 +77,15 @@ impl Pool {
     }
 }
 
+fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work).map(|_| ())
+}
+
 /// The file system of this machine.
 pub struct OsDisk {
     syncs: Pool,
     reads: Pool,
+    inodes: Arc<Inodes>,
 }
 
 impl OsDisk {
@@ -88,9 +99,12 @@ impl OsDisk {
         limit.current = limit.maximum;
         // Where that is refused, the limit stays what it was, and the settings must fit it.
         let _ = setrlimit(Resource::Nofile, limit);
+        let (inodes, free_all) = Inodes::new();
+        start_thread("quorate-free", free_all)?;
         Ok(Self {
             syncs: Pool::start("quorate-sync", SYNC_THREADS)?,
             reads: Pool::start("quorate-read", READ_THREADS)?,
+            inodes,
         })
     }
 
@@ -110,12 +124,11 @@ impl Disk for OsDisk {
         Box::pin(async move {
             let mut options = OpenOptions::new();
             options.read(true).write(how != Open::Read).create_new(how == Open::Create);
-            let descriptor = options.open(path)?;
-            let len = descriptor.metadata()?.len();
+            let (descriptor, len) = self.inodes.hold(options.open(path)?, path)?;
             if how == Open::Read {
                 // What is read ahead over room that was never written counts as data afterwards.
                 // Advice may be refused.
-                let _ = rustix::fs::fadvise(&descriptor, 0, None, Advice::Random);
+                let _ = rustix::fs::fadvise(&*descriptor, 0, None, Advice::Random);
             }
             Ok(Arc::new(OsFile {
                 descriptor: Arc::new(descriptor),
@@ -145,7 +158,14 @@ impl Disk for OsDisk {
     }
 
     fn remove<'a>(&'a self, path: &'a Path) -> Io<'a, ()> {
-        self.change([path, path], |[path, _]| fs::remove_file(path))
+        let (removed, inodes) = (path.to_path_buf(), Arc::clone(&self.inodes));
+        Box::pin(async move {
+            let leaving = self.syncs.run(move || inodes.remove(&removed)).await?;
+            if let Some(descriptor) = leaving {
+                self.inodes.free(descriptor).await;
+            }
+            Ok(())
+        })
     }
 
     fn make_directory<'a>(&'a self, path: &'a Path) -> Io<'a, ()> {
@@ -185,7 +205,7 @@ struct Lock {
 impl DirectoryLock for Lock {}
 
 struct OsFile {
-    descriptor: Arc<Descriptor>,
+    descriptor: Arc<Handle>,
     len: AtomicU64,
     syncs: Pool,
     reads: Pool,
@@ -216,7 +236,7 @@ impl File for OsFile {
                 let slices = &mut [IoSliceMut::new(&mut buffer[filled..])];
                 let at = position + filled as u64;
                 let flags = ReadWriteFlags::NOWAIT;
-                match rustix::io::preadv2(&self.descriptor, slices, at, flags) {
+                match rustix::io::preadv2(&**self.descriptor, slices, at, flags) {
                     Ok(0) => {
                         buffer.truncate(filled);
                         return Ok(Bytes::from(buffer));
@@ -244,7 +264,7 @@ impl File for OsFile {
                 return Ok(None);
             }
             // Nobody uses the descriptor's own place, which this moves.
-            match rustix::fs::seek(&*descriptor, SeekFrom::Data(position)) {
+            match rustix::fs::seek(&**descriptor, SeekFrom::Data(position)) {
                 Ok(at) => Ok(Some(at).filter(|&at| at < len)),
                 Err(Errno::NXIO) => Ok(None),
                 Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(position)),
