@@ -496,7 +496,8 @@ impl Consumer {
         assert!(state.members.keys().eq(self.presence.keys()));
         let mut targets = BTreeSet::new();
         for target in state.targets.values() {
-            assert!(target.iter().all(|place| targets.insert(place)), "targets are disjoint");
+            let disjoint = target.iter().all(|place| targets.insert(place));
+            assert!(disjoint, "a partition has two targets: {state:?}");
         }
         let ends = self.presence.iter().map(|(id, presence)| (presence.ends(), id.clone()));
         assert_eq!(self.ends, ends.collect(), "ends are an index");
