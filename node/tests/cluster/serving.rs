@@ -188,8 +188,16 @@ async fn a_node_that_is_to_leave_keeps_nothing_in_the_end() {
     soon(produce(&any, 0, 0..100)).await;
     let leave = ConfigurationChange::Set("quorate.duty".to_owned(), "leave".to_owned());
     any.alter_configs(&Resource::Broker(3), &[leave]).await.unwrap();
-    let duty = client(&nodes[1]).node_config(NodeId(3), "quorate.duty").await.unwrap();
-    assert_eq!(duty.as_deref(), Some("leave"));
+    // Another node hears of it when it has read that far.
+    let other = client(&nodes[1]);
+    soon(async {
+        while other.node_config(NodeId(3), "quorate.duty").await.unwrap().as_deref()
+            != Some("leave")
+        {
+            OsClock::new().sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
     let told = until_told(&nodes[1], |told| {
         let mut partitions = told.topics[TOPIC].partitions.iter();
         partitions.all(|found| found.replicas.len() == 2 && !found.replicas.contains(&NodeId(3)))
