@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use self::interface::{Effect, Input, Limits, Open, OpenSeat, Outcome, Role};
-use self::route::{Key, Owner, Work, told};
+use self::route::{Internal, Key, Owner, Work, told};
 use self::seat::Seat;
 use crate::batch::Batch;
 use crate::controller::Controller;
@@ -22,7 +22,7 @@ use crate::group::Groups;
 use crate::group::interface::{TopicInfo, TopicsNews};
 use crate::id::{LeaderEpoch, NodeEpoch, NodeId, PartitionId, RequestId};
 use crate::machine::Machine;
-use crate::own_log::{self, AppendId};
+use crate::own_log;
 use crate::partition::Replica;
 use crate::rng::Rng;
 use crate::time::{Instant, Now};
@@ -52,7 +52,7 @@ pub struct Shard {
     /// Machines that may have changed since `check_stepped`; not kept in a release build.
     stepped: BTreeSet<Key>,
     /// Requests of the coordinators here to the replicas here.
-    internal: BTreeMap<RequestId, (Owner, AppendId)>,
+    internal: BTreeMap<RequestId, Internal>,
     /// What is told once the replica beside the coordinator has said that it leads: by the question
     /// to the replica, whose request it is and what it is told.
     confirming: BTreeMap<RequestId, (RequestId, Outcome)>,
@@ -71,6 +71,8 @@ struct Slot {
     role: Role,
     /// The leadership of which the machine that lives here was told.
     told: Option<LeaderEpoch>,
+    /// The leadership that it knows of: it hears in its turn what it is told.
+    heard: Option<LeaderEpoch>,
     /// The coordinator of transactions here has heard all of its log, and not that this was the
     /// end: some of it may not be committed. So many ends are kept back.
     unsettled: u32,
@@ -170,7 +172,7 @@ impl Shard {
         let Open { partition, role, recovered, config, assignment } = open;
         let limits = self.limits.partition.clone();
         let replica = Replica::new(self.id, recovered, config, assignment, limits);
-        let slot = Slot { replica, role, told: None, unsettled: 0 };
+        let slot = Slot { replica, role, told: None, heard: None, unsettled: 0 };
         let before = self.partitions.insert(partition, slot);
         assert!(before.is_none(), "partition {partition} is open already");
         match role {

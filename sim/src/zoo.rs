@@ -75,6 +75,10 @@ const fn core_groups(nodes: u32) -> Place {
     Place { world: World::Cores, nodes, only: Some(Only::Groups) }
 }
 
+const fn groups(nodes: u32) -> Place {
+    Place { world: World::Nodes, nodes, only: Some(Only::Groups) }
+}
+
 const fn transactions(nodes: u32) -> Place {
     Place { world: World::Nodes, nodes, only: Some(Only::Transactions) }
 }
@@ -104,6 +108,8 @@ const THREE_CORE_TRANSACTIONS: &[Place] = &[core_transactions(3), transactions(3
 
 /// What coordinators of groups decide, where groups have several: in the world of cores first.
 const CORE_GROUPS: &[Place] = &[core_groups(3), nodes(1), nodes(3)];
+/// What lies between a replica of a whole node and the coordinator beside it.
+const THREE_GROUPS: &[Place] = &[groups(3), groups(5)];
 
 const fn mutant(entry: &'static str, slug: &'static str, places: &'static [Place]) -> Mutant {
     Mutant { slug, entry, places, not_yet: "" }
@@ -120,6 +126,10 @@ const SURVIVORS: &[(&str, &str)] = &[
         "a link is cut for one epoch, but the node behind it has no tail that the others lack",
     ),
     ("deposed-verifies", "a script of core sees it"),
+    (
+        "upgrade-forgets-claims",
+        "a group seldom turns between a rebalance and what it asks for; a script of core sees it",
+    ),
     (
         "empty-group-starts-over",
         "a coordinator seldom dies between the two; seed 4638 and a script of core see it",
@@ -269,4 +279,5 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("-", "late-marker-ends-next-transaction", CORE_TRANSACTIONS),
     mutant("-", "transaction-answer-before-log", CORE_TRANSACTIONS),
     mutant("-", "transaction-told-before-committed", THREE_TRANSACTIONS),
+    mutant("-", "append-of-another-leadership", THREE_GROUPS),
 ];

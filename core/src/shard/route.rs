@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::interface::{Effect, INTERNAL_REQUESTS, Outcome, Role};
 use super::{Shard, Slot, seat};
 use crate::batch::{Batch, Levels};
-use crate::id::{PartitionId, ProducerId, RequestId, VerificationGuard};
+use crate::id::{LeaderEpoch, PartitionId, ProducerId, RequestId, VerificationGuard};
 use crate::machine::Machine;
 use crate::own_log::AppendId;
 use crate::partition::interface::{Acks, Ending, Produce, Refusal};
@@ -36,6 +36,15 @@ impl Owner {
             Role::Transactions => Some(Self::Transaction(partition.index)),
         }
     }
+}
+
+/// An append that a coordinator has asked the replica beside it for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Internal {
+    owner: Owner,
+    append: AppendId,
+    /// The leadership that the coordinator knew of when it asked: what it had read was true then.
+    heard: Option<LeaderEpoch>,
 }
 
 /// An input on its way to its machine.
@@ -115,6 +124,17 @@ impl Shard {
             }
             return;
         };
+        let leads = slot.replica.is_leader().then(|| slot.replica.leader_epoch());
+        // Between the leadership that the coordinator knows of and this one others may have led,
+        // and what it asks for would stand behind the end of what it is about to read.
+        if let Some(asked) = input.request().and_then(|request| self.internal.get(&request))
+            && asked.heard != leads
+            && !mutant!("append-of-another-leadership")
+        {
+            reached!("append-of-another-leadership");
+            let request = input.request().expect("it has one");
+            return self.answer_internal(request, false);
+        }
         let mut asked = std::mem::take(&mut self.partition_effects);
         slot.replica.step(now, input, &mut asked);
         let deadline = slot.replica.deadline();
@@ -251,7 +271,7 @@ impl Shard {
     }
 
     fn answer_internal(&mut self, request: RequestId, stored: bool) {
-        let Some((owner, append)) = self.internal.remove(&request) else {
+        let Some(Internal { owner, append, .. }) = self.internal.remove(&request) else {
             return;
         };
         let input = if stored {
@@ -285,13 +305,14 @@ impl Shard {
         &mut self,
         now: Instant,
         partition: PartitionId,
-        asked_by: (Owner, AppendId),
+        (owner, append): (Owner, AppendId),
         batch: Batch,
         guard: Option<VerificationGuard>,
     ) {
         let request = RequestId(self.next_internal);
         self.next_internal += 1;
-        self.internal.insert(request, asked_by);
+        let heard = self.partitions.get(&partition).and_then(|slot| slot.heard);
+        self.internal.insert(request, Internal { owner, append, heard });
         let produce = Produce {
             request,
             batch,
@@ -302,6 +323,16 @@ impl Shard {
         };
         let input = partition::interface::Input::Produce(produce);
         self.work.push_back(Work::Partition(partition, input));
+    }
+
+    /// The coordinator beside a replica hears what it was told of its leadership.
+    fn hear(&mut self, partition: PartitionId, input: &own_log::Input) {
+        let Some(slot) = self.partitions.get_mut(&partition) else { return };
+        match input {
+            own_log::Input::Elected { leader_epoch } => slot.heard = Some(*leader_epoch),
+            own_log::Input::Resigned => slot.heard = None,
+            _ => {}
+        }
     }
 
     fn run_group(
@@ -322,6 +353,11 @@ impl Shard {
             _ => None,
         };
         let is_loaded = matches!(input, group::interface::Input::Log(own_log::Input::ReplayEnded));
+        if let group::interface::Input::Log(input) = &input
+            && let Some((partition, _)) = self.groups.get(&coordinator)
+        {
+            self.hear(*partition, input);
+        }
         let Some((partition, groups)) = self.groups.get_mut(&coordinator) else {
             reached!("coordinator-not-here");
             let refusal = group::interface::Refusal::NotCoordinator;
@@ -368,6 +404,11 @@ impl Shard {
         effects: &mut Vec<Effect>,
     ) {
         use transaction::interface::Effect as Asked;
+        if let transaction::interface::Input::Log(input) = &input
+            && let Some((partition, _)) = self.transactions.get(&coordinator)
+        {
+            self.hear(*partition, input);
+        }
         let Some((partition, transactions)) = self.transactions.get_mut(&coordinator) else {
             reached!("transaction-coordinator-not-here");
             let refusal = transaction::interface::Refusal::NotCoordinator;

@@ -229,7 +229,7 @@ impl ShardStage {
             "init" | "add" | "verify" | "end" => {
                 Input::Transaction { coordinator: 0, input: transaction_input(request, command) }
             }
-            "commit" | "offsets" | "join" | "heartbeat" => {
+            "commit" | "offsets" | "join" | "heartbeat" | "beat" => {
                 Input::Group { coordinator: 0, input: group_input(request, command) }
             }
             other => panic!("no such command: {other}"),
@@ -285,6 +285,17 @@ fn group_input(request: RequestId, command: &Command<'_>) -> group::Input {
         let member = group::MemberClaim { group, member, instance, generation: 1 };
         return group::Input::Heartbeat { request, member };
     }
+    if command.name == "beat" {
+        return group::Input::ConsumerHeartbeat(group::ConsumerHeartbeat {
+            request,
+            group,
+            member: command.words().next().expect("a member").to_owned(),
+            rebalance_timeout: Some(Duration::from_secs(60)),
+            topics: Some(vec!["orders".to_owned()]),
+            owned: Some(group::Assignment::default()),
+            ..group::ConsumerHeartbeat::default()
+        });
+    }
     if command.name == "join" {
         return group::Input::Join(group::Join {
             request,
@@ -323,6 +334,13 @@ impl Stage for ShardStage {
         let first = command.words().next();
         match command.name {
             "open" => self.open(partition(first.expect("a partition")), command),
+            // There is one, with as many partitions.
+            "topics" => {
+                let partitions = command.read("orders").expect("orders=");
+                let orders = group::TopicInfo { id: TopicId([0x01; 16]), partitions };
+                let topics = vec![("orders".to_owned(), Some(orders))];
+                self.step(Input::Topics(group::TopicsNews { is_all: true, topics }))
+            }
             "registered" => self.step(Input::Registered { node_epoch: NodeEpoch(1) }),
             "replicated" => {
                 let partition = partition(first.expect("a partition"));
