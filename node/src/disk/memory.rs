@@ -5,6 +5,7 @@ mod pages;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -230,6 +231,13 @@ impl State {
         }
     }
 
+    /// All that stands in a directory, and in those within it.
+    fn below<'a>(&'a self, directory: &'a Path) -> impl Iterator<Item = &'a PathBuf> {
+        let after = (Bound::Excluded(directory), Bound::Unbounded);
+        let names = self.live.range::<Path, _>(after).map(|(path, _)| path);
+        names.take_while(move |path| path.starts_with(directory))
+    }
+
     fn is_directory(&self, path: &Path) -> bool {
         path.parent().is_none() || matches!(self.live.get(path), Some(Entry::Directory))
     }
@@ -288,7 +296,8 @@ impl Disk for MemoryDisk {
                 if !state.is_directory(directory) {
                     return Err(ErrorKind::NotFound.into());
                 }
-                let inside = state.live.keys().filter(|path| path.parent() == Some(directory));
+                let inside = state.below(directory);
+                let inside = inside.filter(|path| path.parent() == Some(directory));
                 Ok(inside.filter_map(|path| path.file_name().map(PathBuf::from)).collect())
             })
         })
@@ -337,7 +346,7 @@ impl Disk for MemoryDisk {
                 if !state.is_directory(path) {
                     return Err(ErrorKind::NotFound.into());
                 }
-                if state.live.keys().any(|inside| inside.parent() == Some(path)) {
+                if state.below(path).next().is_some() {
                     return Err(ErrorKind::DirectoryNotEmpty.into());
                 }
                 state.set(path, None);

@@ -252,25 +252,26 @@ impl Names {
         self.paths_under(Path::new("/"))
     }
 
-    /// Every file whose path begins so, with it.
+    /// Every file whose path begins so, with it, ascending.
     pub fn paths_under(&self, path: &Path) -> Vec<(PathBuf, FileId)> {
         let mut found = Vec::new();
-        let mut todo = Vec::new();
         match self.find(path) {
-            Ok(Entry::Directory(top)) => todo.push((path.to_owned(), top)),
+            Ok(Entry::Directory(top)) => self.walk(path, top, &mut found),
             Ok(Entry::File(file)) => found.push((path.to_owned(), file)),
             Err(_) => {}
         }
-        while let Some((path, directory)) = todo.pop() {
-            for (name, entry) in &self.directories[&directory].live {
-                match entry {
-                    Entry::Directory(child) => todo.push((path.join(name), *child)),
-                    Entry::File(file) => found.push((path.join(name), *file)),
-                }
+        found
+    }
+
+    /// In the order of the names, which is that of the paths.
+    fn walk(&self, path: &Path, directory: DirectoryId, found: &mut Vec<(PathBuf, FileId)>) {
+        for (name, entry) in &self.directories[&directory].live {
+            let path = path.join(name);
+            match entry {
+                Entry::Directory(child) => self.walk(&path, *child, found),
+                Entry::File(file) => found.push((path, *file)),
             }
         }
-        found.sort();
-        found
     }
 }
 
@@ -308,6 +309,21 @@ mod tests {
         lose(&mut names, Unsynced::Lost);
         assert!(exists(&names, "/data/a"));
         assert!(!exists(&names, "/data/b"));
+    }
+
+    #[test]
+    fn files_are_found_in_the_order_of_their_paths() {
+        let mut names = Names::default();
+        for directory in ["/data/a", "/data/a-b", "/data/b"] {
+            names.make_directory(Path::new(directory)).unwrap();
+        }
+        for file in ["/data/b/1", "/data/a-b/1", "/data/a/2", "/data/a/10", "/data/a.c", "/other"] {
+            names.create_file(Path::new(file)).unwrap();
+        }
+        let found = names.paths_under(Path::new("/data"));
+        assert_eq!(found.len(), 5);
+        assert!(found.is_sorted(), "{found:?}");
+        assert_eq!(names.paths_under(Path::new("/data/a.c")), found[3..4].to_vec());
     }
 
     #[test]
