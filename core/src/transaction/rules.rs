@@ -88,24 +88,27 @@ fn bump(state: &State, init: &InitProducer, now: Timestamp) -> Verdict {
         last_epoch: current,
         ..state.clone()
     };
-    match current {
-        Some(epoch) if epoch != state.epoch => {
-            if Some(epoch) != state.last_epoch {
-                return refuse(Refusal::ProducerFenced);
-            }
-            // Its last question was answered, and it has not heard so.
-            return Answer(Outcome::Initialized { producer: state.producer, epoch: state.epoch });
-        }
-        _ if state.is_exhausted() => {
-            let Some(fresh) = init.fresh else { return Answer(Outcome::NeedsProducerId) };
-            next.previous_producer = state.producer;
-            next.producer = fresh;
-            next.epoch = ProducerEpoch(0);
-        }
-        _ => next.epoch = ProducerEpoch(state.epoch.0 + 1),
+    let is_retry = current.is_some_and(|epoch| epoch != state.epoch);
+    if is_retry && current != state.last_epoch {
+        return refuse(Refusal::ProducerFenced);
+    }
+    if is_retry && !state.is_fenced_for_good() {
+        // Its last question was answered, and it has not heard so.
+        return Answer(Outcome::Initialized { producer: state.producer, epoch: state.epoch });
+    }
+    if state.is_exhausted() {
+        let Some(fresh) = init.fresh else { return Answer(Outcome::NeedsProducerId) };
+        next = rotate(next, fresh);
+    } else {
+        next.epoch = ProducerEpoch(state.epoch.0 + 1);
     }
     let outcome = Outcome::Initialized { producer: next.producer, epoch: next.epoch };
     write(next, outcome)
+}
+
+/// The epochs of the producer id are used up: another one takes its place.
+fn rotate(state: State, fresh: ProducerId) -> State {
+    State { previous_producer: state.producer, producer: fresh, epoch: ProducerEpoch(0), ..state }
 }
 
 /// The transaction under way is aborted, and its producer fenced: it has taken too long, or there
@@ -214,7 +217,7 @@ fn end_by_state(state: &State, end: &End, now: Timestamp) -> Verdict {
         Phase::PrepareCommit
         | Phase::PrepareAbort
         | Phase::CompleteCommit
-        | Phase::CompleteAbort => repeat(state, end.ending),
+        | Phase::CompleteAbort => repeat(state, end, now),
         Phase::Empty => refuse(Refusal::InvalidState),
     }
 }
@@ -243,7 +246,7 @@ fn end_by_epoch(state: &State, end: &End, now: Timestamp) -> Verdict {
         return refuse(Refusal::InvalidProducerIdMapping);
     }
     if is_retry {
-        return repeat(state, end.ending);
+        return repeat(state, end, now);
     }
     // zoo F6, as above.
     let newer = mutant!("endtxn-accepts-newer-epoch") && epoch > state.epoch;
@@ -291,16 +294,20 @@ fn ended(next: State) -> Verdict {
 }
 
 /// The end was decided before: the same again is true, the opposite is not.
-fn repeat(state: &State, ending: Ending) -> Verdict {
+fn repeat(state: &State, end: &End, now: Timestamp) -> Verdict {
     if let Some(decided) = state.phase.completed() {
         // zoo F16: to a client that has not heard the answer, this says: not committed.
-        if decided != ending || mutant!("retry-commit-lied-to") {
+        if decided != end.ending || mutant!("retry-commit-lied-to") {
             return refuse(Refusal::InvalidState);
+        }
+        if state.is_fenced_for_good() {
+            let Some(fresh) = end.fresh else { return Answer(Outcome::NeedsProducerId) };
+            return ended(rotate(State { updated: now, ..state.clone() }, fresh));
         }
         let (producer, epoch) = state.after();
         return Answer(Outcome::Ended { producer, epoch });
     }
-    let same = state.phase.prepared() == Some(ending);
+    let same = state.phase.prepared() == Some(end.ending);
     refuse(if same { Refusal::ConcurrentTransactions } else { Refusal::InvalidState })
 }
 

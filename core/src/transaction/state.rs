@@ -136,6 +136,12 @@ impl State {
         self.epoch >= EPOCH_MAX
     }
 
+    /// Its last transaction was fenced with the epoch that no producer is given, not even one that
+    /// may go on: it needs another producer id.
+    pub(super) fn is_fenced_for_good(&self) -> bool {
+        self.epoch > EPOCH_MAX
+    }
+
     /// Who the producer is once what is prepared is completed.
     pub(super) fn after(&self) -> (ProducerId, ProducerEpoch) {
         if self.next_producer.is_some() {
