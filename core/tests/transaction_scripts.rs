@@ -9,7 +9,7 @@
 //! init X [timeout=60s] [as=PID/EPOCH] [fresh=PID]
 //! add X PID/EPOCH T-P ... [v=2] | verify X PID/EPOCH T-P ...
 //! end X PID/EPOCH commit|abort [v=2] [fresh=PID]
-//! done|gone|failed|fenced T-P [mN]          the answer to the last marker of the partition, or mN
+//! done|gone|failed|fenced T-P [mN[@EPOCH]]  the answer to the last marker of the partition, or mN
 //! list [PHASE ...] [producer=PID] [longer=10s] [like=REGEX] | describe X | status
 //! log [refuse] [one]                        the log takes (or refuses) what waits for it
 //! wait 10s | cancel rN                      pause 60s: the coordinator itself is away

@@ -70,7 +70,8 @@ pub struct Claim {
     pub epoch: ProducerEpoch,
 }
 
-/// Names one marker on its way. Never used twice by a machine, whatever leaderships it has.
+/// Names one marker on its way. Never used twice by a machine, whatever leaderships it has. One
+/// that is new on its node begins with the same names, in a later leadership.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MarkerId(pub u64);
 

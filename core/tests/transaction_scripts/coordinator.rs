@@ -260,12 +260,16 @@ impl Coordinator {
 
     fn answer_marker(&mut self, words: &Words<'_>, result: MarkerResult) -> Vec<String> {
         let wanted = partition(words.plain[1]);
-        let named = words
-            .plain
-            .get(2)
-            .map(|name| name.strip_prefix('m').expect("mN").parse::<u64>().expect("mN"));
+        let named = words.plain.get(2).map(|name| {
+            let (id, epoch) = name.split_once('@').unwrap_or((name, ""));
+            let id = id.strip_prefix('m').expect("mN").parse::<u64>().expect("mN");
+            (id, epoch.parse::<i32>().ok())
+        });
         let found = self.markers.iter().rev().find(|marker| {
-            marker.partition == wanted && named.is_none_or(|named| marker.id.0 == named)
+            marker.partition == wanted
+                && named.is_none_or(|(id, epoch)| {
+                    marker.id.0 == id && epoch.is_none_or(|it| marker.coordinator_epoch.0 == it)
+                })
         });
         let marker = found.unwrap_or_else(|| panic!("no marker for {wanted:?}")).clone();
         self.step(Input::MarkerAnswered { marker, result })
