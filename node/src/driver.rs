@@ -5,6 +5,7 @@ pub(crate) mod ask;
 mod catch_up;
 pub(crate) mod lane;
 mod replay;
+mod replays;
 mod replies;
 
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ use self::ask::ShardClient;
 use self::catch_up::{Unread, Wanted};
 use self::lane::{Completion, Lane};
 use self::replay::Replay;
+use self::replays::Replays;
 use self::replies::Replies;
 use crate::catalog::log::LogHandle;
 use crate::catalog::news::News;
@@ -102,9 +104,7 @@ pub(crate) struct Driver {
     inbox: mpsc::Receiver<Command>,
     client: ShardClient,
     logs: HashMap<PartitionId, Arc<LogHandle>>,
-    /// The number of each coordinator's last `Replay`; what an earlier one reads is not heard.
-    replays: HashMap<PartitionId, u64>,
-    next_replay: u64,
+    replays: Replays,
     replies: Replies,
     passed: Vec<oneshot::Sender<()>>,
     /// What this round has for replicas on other nodes, and what its leaders wish.
@@ -130,8 +130,7 @@ pub(crate) fn start(shard: Shard, around: Surroundings, inbox_max: usize) -> Sha
         inbox,
         client: client.clone(),
         logs: HashMap::new(),
-        replays: HashMap::new(),
-        next_replay: 0,
+        replays: Replays::default(),
         replies: Replies::default(),
         passed: Vec::new(),
         sent: Vec::new(),
@@ -250,7 +249,7 @@ impl Driver {
                 // The machine's last words to its readers are performed later; they find nobody.
                 if let Some(partition) = dropped {
                     self.logs.remove(&partition);
-                    self.replays.remove(&partition);
+                    self.replays.forget(partition);
                     if let Some(witness) = &self.around.witness {
                         witness.dropped(partition);
                     }
@@ -264,15 +263,15 @@ impl Driver {
                 self.replies.forget(request);
                 self.step(now, input);
             }
-            Command::Replayed { partition, number, batch } => {
-                let is_last = self.replays.get(&partition) == Some(&number);
-                match batch {
-                    Some(batch) if is_last => self.step(now, Input::Replayed { partition, batch }),
-                    Some(_) => {}
-                    // Machines count the replays that they have asked for.
-                    None => self.step(now, Input::ReplayEnded { partition }),
+            Command::Replayed { partition, number, batch } => match batch {
+                Some(batch) if self.replays.is_heard(partition, number) => {
+                    self.step(now, Input::Replayed { partition, batch });
                 }
-            }
+                None if self.replays.ended(partition, number) => {
+                    self.step(now, Input::ReplayEnded { partition });
+                }
+                Some(_) | None => {}
+            },
             Command::Barrier(passed) => self.passed.push(passed),
             Command::Stop => self.stopped = true,
         }
@@ -280,18 +279,24 @@ impl Driver {
 
     fn step(&mut self, now: Now, input: Input) {
         self.around.metrics.shard_steps.add(1);
+        let before = self.effects.len();
         self.shard.step(now, input, &mut self.effects);
+        for effect in &self.effects[before..] {
+            // It begins with the other effects, at the end of the round.
+            if let Effect::Replay { partition } = effect {
+                self.replays.wanted(*partition);
+            }
+        }
     }
 
     /// What the log holds is read for the machine beside it.
     fn replay(&mut self, partition: PartitionId) {
         let Some(log) = self.logs.get(&partition) else { return };
-        self.next_replay += 1;
-        self.replays.insert(partition, self.next_replay);
+        let Some(number) = self.replays.begin(partition) else { return };
         let replay = Replay {
             view: log.view(),
             log: Arc::clone(log),
-            number: self.next_replay,
+            number,
             shard: self.client.clone(),
             clock: Arc::clone(&self.around.clock),
             halt: Arc::clone(&self.around.halt),
