@@ -182,12 +182,12 @@ impl Groups {
             return;
         };
         for record in Records::new(&bytes, batch.header().record_count()) {
-            let entry = match &record {
-                Ok(record) => record.key.and_then(|key| Entry::decode(key, record.value).ok()),
-                Err(_) => None,
-            };
+            let entry = record.ok().and_then(|record| {
+                let entry = Entry::decode(record.key?, record.value).ok()?;
+                Some((entry, batch.timestamp_of(&record)))
+            });
             match entry {
-                Some(entry) => self.fold(now, entry, producer, true, effects),
+                Some((entry, at)) => self.fold(now, entry, producer, Some(at), effects),
                 None => self.unread += 1,
             }
         }
@@ -212,17 +212,18 @@ impl Groups {
     }
 
     /// Makes true what a committed record says. While leading, the machine knows of groups what
-    /// it has written of them; in a replay it learns it here.
+    /// it has written of them; in a replay, of what was written then, it learns it here.
     /// What was written in the transaction of a `producer` waits for its marker.
     fn fold(
         &mut self,
         now: Now,
         entry: Entry,
         producer: Option<ProducerId>,
-        replay: bool,
+        replayed: Option<Timestamp>,
         effects: &mut Vec<Effect>,
     ) {
         let name = entry.group().to_owned();
+        let replay = replayed.is_some();
         if replay && !self.groups.contains_key(&name) {
             self.groups.insert(name.clone(), Group::new(&name, now.wall));
         }
@@ -231,8 +232,10 @@ impl Groups {
                 Some(producer) => group.fold_waiting(producer, partition, value, desk),
                 None => group.fold_offset(partition, value, desk),
             },
-            Entry::Consumer { entry, .. } if replay => group.fold_consumer(entry, desk),
-            Entry::Consumer { entry, .. } => group.fold_consumer_forgotten(&entry),
+            Entry::Consumer { entry, .. } => match replayed {
+                Some(at) => group.fold_consumer(entry, at, desk),
+                None => group.fold_consumer_forgotten(&entry),
+            },
             // What it was before it became a consumer group.
             Entry::Group { value: None, .. } if replay && group.consumer.is_some() => {}
             Entry::Group { value, .. } if replay => group.fold_group(value, desk),
@@ -248,7 +251,7 @@ impl Groups {
         };
         let Pending { group, entries, producer, then } = pending;
         for entry in entries {
-            self.fold(now, entry, producer, false, effects);
+            self.fold(now, entry, producer, None, effects);
         }
         self.with_group(&group, now, effects, |group, desk| {
             group.appends -= 1;

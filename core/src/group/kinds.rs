@@ -8,7 +8,7 @@ use super::desk::{Desk, Then};
 use super::interface::{ConsumerHeartbeat, Effect, Outcome, Refusal, TopicsNews};
 use super::record::{ConsumerEntry, Entry, StoredGroup};
 use super::{Groups, Role, refuse};
-use crate::time::Now;
+use crate::time::{Now, Timestamp};
 use crate::{mutant, reached};
 
 /// The epoch by which a member of a consumer group joins.
@@ -186,11 +186,15 @@ impl Group {
         Ok(())
     }
 
-    /// Takes over what a replayed record says of the consumer group.
-    pub(super) fn fold_consumer(&mut self, entry: ConsumerEntry, desk: &Desk<'_>) {
+    /// Takes over what a replayed record, of `at`, says of the consumer group.
+    pub(super) fn fold_consumer(&mut self, entry: ConsumerEntry, at: Timestamp, desk: &Desk<'_>) {
         if self.consumer.is_none() {
             // Whatever it was before, it is a consumer group from here on.
             self.fold_group(None, desk);
+        }
+        // An epoch begins when somebody comes or goes: if nobody is left, then the last one went.
+        if matches!(entry, ConsumerEntry::Epoch(_)) {
+            self.since = at.min(desk.now.wall);
         }
         self.consumer.get_or_insert_with(|| Box::new(Consumer::new(0))).fold(entry);
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::classic::{Group, Phase};
 use super::consumer::Consumer;
+use super::consumer::classic::PROTOCOL_TYPE;
 use super::desk::{Desk, TEXT_BYTES_MAX, Then};
 use super::interface::{
     CommitOffsets, CommittedOffset, MemberClaim, Outcome, Refusal, TopicPartition,
@@ -211,26 +212,41 @@ impl Group {
     }
 
     /// Forgets offsets whose time has passed: those of a group without members, from when the
-    /// last one left, or from their commit where there never was one. KIP-211. `today` is a wall
-    /// clock that does not jump forward.
+    /// last one left, or from their commit where there never was one; and from their commit where
+    /// there are members, none of which reads the topic. KIP-211. `today` is a wall clock
+    /// that does not jump forward.
     pub(super) fn expire(&mut self, today: Timestamp, desk: &mut Desk<'_>) {
         let is_busy = self.consumer.as_ref().is_some_and(|consumer| consumer.keeping.is_busy());
-        let in_use = !self.has_nobody() || is_busy || self.appends > 0;
-        if in_use && !mutant!("offsets-expire-in-use") {
+        if (is_busy || self.appends > 0) && !mutant!("offsets-expire-in-use") {
+            return;
+        }
+        let has_nobody = self.has_nobody() || mutant!("offsets-expire-in-use");
+        if !has_nobody && !self.knows_subscriptions(desk) {
             return;
         }
         let kept = i64::try_from(desk.limits.offsets_retention.as_millis()).unwrap_or(i64::MAX);
         let horizon = Timestamp(today.0.saturating_sub(kept));
         let simple = self.protocol_type.is_empty() && self.consumer.is_none();
-        let left = if simple { Timestamp::NONE } else { self.since };
+        let left = if simple || !has_nobody { Timestamp::NONE } else { self.since };
         // zoo F17's kin: what a transaction is about to replace is in use.
-        let mut entries = self.forget_stable(|stored| stored.at.max(left) <= horizon);
+        let mut entries = self.forget_stable(|partition, stored| {
+            let is_old = stored.at.max(left) <= horizon;
+            is_old && (has_nobody || !self.is_subscribed(&partition.topic))
+        });
         let is_known = self.generation > 0 || self.consumer.is_some();
         let is_idle = self.in_transactions.is_empty();
-        if entries.len() == self.offsets.len() && is_known && is_idle {
+        if has_nobody && entries.len() == self.offsets.len() && is_known && is_idle {
             entries.extend(self.forget_group());
         }
         self.append_forgotten(entries, desk);
+    }
+
+    /// Whether all members are there who say what they read, and what that means is known.
+    fn knows_subscriptions(&self, desk: &Desk<'_>) -> bool {
+        match self.consumer {
+            Some(_) => desk.topics.is_known,
+            None => self.phase == Phase::Stable && self.protocol_type == PROTOCOL_TYPE,
+        }
     }
 
     /// Nobody waits for it; what does not fit or is refused is forgotten another time.
@@ -252,9 +268,9 @@ impl Group {
     }
 
     /// The same of those that no transaction is about to replace.
-    fn forget_stable(&self, which: impl Fn(&StoredOffset) -> bool) -> Vec<Entry> {
+    fn forget_stable(&self, which: impl Fn(&TopicPartition, &StoredOffset) -> bool) -> Vec<Entry> {
         let old = |(partition, stored): &(&TopicPartition, &StoredOffset)| {
-            which(stored) && !self.is_unstable(partition)
+            which(partition, stored) && !self.is_unstable(partition)
         };
         let old = self.offsets.iter().filter(old);
         old.map(|(partition, _)| self.offset_entry(partition.clone(), None)).collect()
