@@ -1,12 +1,14 @@
 //! Whether what the members of consumer groups did and were told may come from a correct system.
 //! The rules of simulation.md, a file each: one owner of a partition in a generation, over all
 //! time; commits that stay and never come from whoever is out; everything delivered at least
-//! once; members that are heard stay members; and no more rebalances than a plan allows.
+//! once; members that are heard stay members; members have what their leader gave them; and no more
+//! rebalances than a plan allows.
 
 mod commits;
 mod delivery;
 mod membership;
 mod owners;
+mod shares;
 mod storms;
 
 #[cfg(test)]
@@ -35,6 +37,7 @@ pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
     commits::check(&facts, violations);
     delivery::check(evidence, violations);
     membership::check(evidence, violations);
+    shares::check(evidence, &facts, violations);
     storms::check(&facts, violations);
 }
 

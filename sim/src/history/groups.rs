@@ -37,7 +37,10 @@ pub enum GroupCall {
     /// Get into a generation; with KIP-848, the heartbeat with epoch 0.
     Join,
     /// What do I have? A classic SyncGroup, or a heartbeat of KIP-848.
-    Assign,
+    Assign {
+        /// What each member is to have, by its id, from whoever leads a classic generation.
+        shares: Vec<(String, Vec<Partition>)>,
+    },
     Heartbeat,
     Leave,
     Commit {
@@ -103,6 +106,11 @@ pub struct Groups {
 /// An operation's place among those of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GroupOperationId(pub usize);
+
+impl GroupCall {
+    /// What do I have? Of one who gives nobody anything.
+    pub const ASSIGN: Self = Self::Assign { shares: Vec::new() };
+}
 
 impl History {
     pub fn invoke_in_group(
@@ -179,7 +187,13 @@ impl fmt::Display for GroupCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Join => f.write_str("joins"),
-            Self::Assign => f.write_str("asks for its part"),
+            Self::Assign { shares } if shares.is_empty() => f.write_str("asks for its part"),
+            Self::Assign { shares } => {
+                let word = |(member, share): &(String, Vec<Partition>)| {
+                    format!("{} to {member:?}", list(share, Partition::to_string))
+                };
+                write!(f, "asks for its part, and gives {}", list(shares, word))
+            }
             Self::Heartbeat => f.write_str("is alive"),
             Self::Leave => f.write_str("leaves"),
             Self::Commit { offsets } => {

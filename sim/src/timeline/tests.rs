@@ -281,8 +281,8 @@ fn a_groups_story_has_the_commit_of_whoever_is_out() {
             history.complete_in_group(id, now(), end);
         };
         let has = |generation| GroupEnd::Assigned { generation, partitions: vec![partition] };
-        ask(who(0, "m-old", 1), GroupCall::Assign, has(1));
-        ask(who(1, "m-new", 2), GroupCall::Assign, has(2));
+        ask(who(0, "m-old", 1), GroupCall::ASSIGN, has(1));
+        ask(who(1, "m-new", 2), GroupCall::ASSIGN, has(2));
         ask(who(2, "m-else", 2), GroupCall::Heartbeat, GroupEnd::Done);
         let at = Committed { offset: 5, leader_epoch: 0, metadata: String::new() };
         let commit = GroupCall::Commit { offsets: vec![(partition, at)] };

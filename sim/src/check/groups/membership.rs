@@ -155,7 +155,7 @@ fn heard_members_stay(
             {
                 word.heard = word.heard.max(Some(operation.invoked));
             }
-            (GroupCall::Assign, GroupEnd::Assigned { partitions, .. }, _) => {
+            (GroupCall::Assign { .. }, GroupEnd::Assigned { partitions, .. }, _) => {
                 // With KIP-848 nobody asks for a part: it comes with the answer to a heartbeat or a
                 // join, which may have waited long, and is recorded when that has come. The member
                 // was heard when it sent that, as above (seed 2958 of three nodes).

@@ -100,7 +100,18 @@ impl Story {
     pub(super) fn assigned(&mut self, member: &str, generation: i32, of: &[u32]) -> &mut Self {
         let partitions = of.iter().map(|index| partition(*index)).collect();
         let end = GroupEnd::Assigned { generation, partitions };
-        self.tell(self.claim(1, None, member, generation), GroupCall::Assign, end)
+        self.tell(self.claim(1, None, member, generation), GroupCall::ASSIGN, end)
+    }
+
+    /// Whoever leads hands in what each member is to have, and is told nothing.
+    pub(super) fn shared_out(&mut self, generation: i32, of: &[(&str, &[u32])]) -> &mut Self {
+        let share = |(member, of): &(&str, &[u32])| {
+            ((*member).to_owned(), of.iter().map(|index| partition(*index)).collect())
+        };
+        let call = GroupCall::Assign { shares: of.iter().map(share).collect() };
+        let (who, now) = (self.claim(1, None, of[0].0, generation), self.step());
+        self.history.invoke_in_group(who, now, call);
+        self
     }
 
     pub(super) fn assigned_as(
@@ -112,7 +123,7 @@ impl Story {
     ) -> &mut Self {
         let partitions = of.iter().map(|index| partition(*index)).collect();
         let end = GroupEnd::Assigned { generation, partitions };
-        self.tell(self.claim(1, Some(instance), member, generation), GroupCall::Assign, end)
+        self.tell(self.claim(1, Some(instance), member, generation), GroupCall::ASSIGN, end)
     }
 
     pub(super) fn committed(
@@ -197,8 +208,15 @@ impl Story {
         self
     }
 
-    /// The properties of groups that do not hold.
+    /// The properties of groups that do not hold. In stories that do not tell who shares out,
+    /// nobody has what was handed in.
     pub(super) fn blamed(&self) -> Vec<&'static str> {
+        let all = self.blamed_for_shares().into_iter();
+        all.filter(|property| *property != "group-shares").collect()
+    }
+
+    /// The same, in stories that tell it.
+    pub(super) fn blamed_for_shares(&self) -> Vec<&'static str> {
         let violations = check(&self.history, &self.plan, Struck::default());
         let properties = violations.iter().map(|violation| violation.property);
         properties.filter(|property| property.starts_with("group-")).collect()

@@ -241,7 +241,10 @@ impl<W: Environment> Classic<W> {
             assignments: assignments.collect(),
         };
         let who = member.claim(&self.id, joined.generation_id);
-        let id = member.invoke(who.clone(), GroupCall::Assign);
+        let given =
+            |(id, share): (&String, &Partitions)| (id.clone(), Vec::from_iter(share.clone()));
+        let call = GroupCall::Assign { shares: shares.iter().map(given).collect() };
+        let id = member.invoke(who.clone(), call);
         let asking = (self.versions.sync, member.spec.session * 2);
         let answer = member.world.ask(&who, asking, &request).await;
         let Some(response) = answer else { return Err(Next::Rejoin) };

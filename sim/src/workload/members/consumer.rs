@@ -181,7 +181,7 @@ impl<W: Environment> Consumer<W> {
             None => self.target.clone(),
         };
         let who = self.claim(member);
-        let id = member.invoke(who, GroupCall::Assign);
+        let id = member.invoke(who, GroupCall::ASSIGN);
         let partitions = told.iter().copied().collect();
         member.complete(id, GroupEnd::Assigned { generation: self.epoch, partitions });
         self.target = told;

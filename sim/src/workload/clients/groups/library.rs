@@ -122,7 +122,7 @@ impl Library {
                 let (name, generation) = (who.member.clone(), who.generation);
                 let id = history.invoke_in_group(who.clone(), now, GroupCall::Join);
                 history.complete_in_group(id, now, GroupEnd::Joined { member: name, generation });
-                let id = history.invoke_in_group(who, now, GroupCall::Assign);
+                let id = history.invoke_in_group(who, now, GroupCall::ASSIGN);
                 let partitions = self.owned.iter().copied().collect();
                 let end = GroupEnd::Assigned { generation, partitions };
                 history.complete_in_group(id, now, end);
