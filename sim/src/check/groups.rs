@@ -83,6 +83,9 @@ struct Facts<'a> {
     assigned: BTreeMap<u32, Vec<Assigned<'a>>>,
     commits: BTreeMap<Place, Vec<Commit<'a>>>,
     fetches: BTreeMap<Place, Vec<Fetch<'a>>>,
+    /// In which generations members were, by what they were told, and by which commits of theirs
+    /// were accepted; and since when that is known.
+    been: BTreeMap<(u32, &'a str), BTreeMap<i32, Instant>>,
     /// Static members that were told their ids: the group, the instance, and when.
     returned: Vec<(&'a Claim, &'a str, Instant)>,
 }
@@ -94,6 +97,7 @@ impl<'a> Facts<'a> {
             assigned: BTreeMap::new(),
             commits: BTreeMap::new(),
             fetches: BTreeMap::new(),
+            been: BTreeMap::new(),
             returned: Vec::new(),
         };
         for operation in &evidence.history.groups.operations {
@@ -108,6 +112,7 @@ impl<'a> Facts<'a> {
         match (call, end, *completed) {
             (_, GroupEnd::Assigned { generation, partitions }, Some(told)) => {
                 let assigned = Assigned { who, generation: *generation, told, partitions };
+                self.note(who, *generation, told);
                 self.assigned.entry(group).or_default().push(assigned);
             }
             (_, GroupEnd::Joined { member, .. }, Some(told)) if who.instance.is_some() => {
@@ -116,6 +121,7 @@ impl<'a> Facts<'a> {
             (GroupCall::Commit { .. }, GroupEnd::Refused(_), _) => {}
             (GroupCall::Commit { offsets }, end, completed) => {
                 let accepted = completed.filter(|_| *end == GroupEnd::Committed);
+                accepted.into_iter().for_each(|at| self.note(who, who.generation, at));
                 for (partition, at) in offsets {
                     let commit = Commit { who, at, invoked, accepted };
                     self.commits.entry((group, *partition)).or_default().push(commit);
@@ -131,9 +137,20 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Whether the coordinator itself shares out, now and then at least: then only members whose
-    /// partition another has are stale; in the classic protocol all are that are not of the newest
-    /// generation.
+    /// It is known by then that the member is in the generation.
+    fn note(&mut self, who: &'a Claim, generation: i32, known: Instant) {
+        // Whoever has no id is nobody's newer or older self.
+        if who.member.is_empty() {
+            return;
+        }
+        let been = self.been.entry((who.group, &who.member)).or_default();
+        let since = been.entry(generation).or_insert(known);
+        *since = known.min(*since);
+    }
+
+    /// Whether the coordinator itself shares out, now and then at least: then only members are
+    /// stale that are in a newer generation themselves, or whose partition another has; in the
+    /// classic protocol all are that are not of the newest generation.
     fn shares_out(&self, group: u32) -> bool {
         let spec = self.plan.groups.get(group as usize);
         spec.is_some_and(|group| group.protocol == Protocol::Consumer || group.is_mixed())
@@ -167,7 +184,12 @@ impl<'a> Facts<'a> {
             // An older self does not make a newer one stale.
             .filter(|(_, member, told)| self.became(who) < self.became_as(who, member).max(*told))
             .map(|(_, member, told)| (*told, format!("{member} was told that it is the instance")));
-        by_assignment.chain(by_return).min_by_key(|(told, _)| *told)
+        // Whoever is there shares out no older one (KIP-848: the member's own epoch never falls).
+        let own = self.been.get(&(who.group, who.member.as_str())).into_iter();
+        let by_itself = own.flat_map(|been| been.range(who.generation.saturating_add(1)..)).map(
+            |(generation, since)| (*since, format!("it was in generation {generation} itself")),
+        );
+        by_assignment.chain(by_itself).chain(by_return).min_by_key(|(told, _)| *told)
     }
 
     /// When the static member was told its id; never is the beginning.

@@ -165,6 +165,21 @@ mod tests {
     }
 
     #[test]
+    fn nobody_goes_back_to_an_older_epoch_of_its_own() {
+        let mut story = Story::new("consumer");
+        story.assigned("a", 1, &[0]).committed("a", 1, 0, 5).assigned("a", 2, &[0]);
+        story.committed("a", 2, 0, 6).committed("b", 1, 1, 6);
+        assert_eq!(story.blamed(), [""; 0], "b is another one");
+        story.committed("a", 1, 0, 7);
+        assert_eq!(story.blamed(), ["group-stale-commit"], "it was told its newer epoch");
+        let mut story = Story::new("consumer");
+        story.assigned("a", 1, &[0]).committed("a", 2, 0, 5).committed("a", 2, 0, 6);
+        assert_eq!(story.blamed(), [""; 0]);
+        story.committed("a", 1, 0, 7);
+        assert_eq!(story.blamed(), ["group-stale-commit"], "it was believed to be in a newer one");
+    }
+
+    #[test]
     fn a_static_member_has_one_self() {
         let mut story = Story::new("eager");
         story.joined("i", "a", 1).assigned_as("i", "a", 1, &[0]).joined("i", "b", 1);
