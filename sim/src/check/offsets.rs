@@ -18,7 +18,7 @@ use crate::plan::draw::AFTERMATH;
 
 /// After the healing: whoever was deposed before has heard of it by then. A node that is not heard
 /// is fenced after 1.5 seconds; leaderships that move without a fence are heard of at once.
-const NEWS: Duration = Duration::from_secs(2);
+pub(super) const NEWS: Duration = Duration::from_secs(2);
 
 pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
     let plan = evidence.plan;
@@ -88,6 +88,11 @@ pub(super) fn words_count(plan: &Plan) -> Instant {
     if plan.cluster.nodes == 1 {
         return Instant::ZERO;
     }
+    news_of_healing(plan)
+}
+
+/// When everybody has heard that all is healed, and what was said before has come or never will.
+pub(super) fn news_of_healing(plan: &Plan) -> Instant {
     let pauses = plan.faults.iter().filter_map(|fault| match &fault.kind {
         Kind::Pause(it) => Some(fault.at + it.during),
         _ => None,

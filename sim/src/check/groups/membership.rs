@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use quorate_core::time::Instant;
 use quorate_net::kafka::error::Code;
 
-use super::super::offsets::words_count;
+use super::super::offsets::{NEWS, news_of_healing, words_count};
 use super::super::{Evidence, Violation};
 use super::blame;
 use crate::history::Partition;
@@ -17,7 +17,7 @@ use crate::workload::members::SESSION;
 pub(super) fn check(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
     let operations = &evidence.history.groups.operations;
     given_once(operations, violations);
-    fenced_by_a_newer_self(operations, violations);
+    fenced_by_a_newer_self(evidence, operations, violations);
     heard_members_stay(evidence, operations, violations);
 }
 
@@ -38,7 +38,12 @@ fn given_once(operations: &[GroupOperation], violations: &mut Vec<Violation>) {
     }
 }
 
-fn fenced_by_a_newer_self(operations: &[GroupOperation], violations: &mut Vec<Violation>) {
+fn fenced_by_a_newer_self(
+    evidence: &Evidence<'_>,
+    operations: &[GroupOperation],
+    violations: &mut Vec<Violation>,
+) {
+    let news = news_of_healing(evidence.plan);
     for told in operations {
         let who = &told.who;
         let (GroupEnd::Refused(Code::FencedInstanceId), Some(completed)) =
@@ -46,7 +51,7 @@ fn fenced_by_a_newer_self(operations: &[GroupOperation], violations: &mut Vec<Vi
         else {
             continue;
         };
-        let has_newer = has_newer_self(operations, told, completed);
+        let has_newer = has_newer_self(operations, told, (completed, news));
         if !has_newer && !is_unwritten(operations, told) {
             let sentence = format!("{who} was fenced, and no newer self had asked to join");
             blame(violations, "group-fenced", who.group, None, sentence);
@@ -55,8 +60,13 @@ fn fenced_by_a_newer_self(operations: &[GroupOperation], violations: &mut Vec<Vi
 }
 
 /// Whether another self of the asking static member had begun to join by `completed`, and was not
-/// done with that before this one had its id.
-fn has_newer_self(operations: &[GroupOperation], of: &GroupOperation, completed: Instant) -> bool {
+/// done with that before this one had its id. One without an answer may come late, by way of a link
+/// that is cut or a node that is paused, but not once all has been healed for long (`news`).
+fn has_newer_self(
+    operations: &[GroupOperation],
+    of: &GroupOperation,
+    (completed, news): (Instant, Instant),
+) -> bool {
     let who = &of.who;
     who.instance.is_some()
         && operations.iter().any(|other| {
@@ -70,7 +80,8 @@ fn has_newer_self(operations: &[GroupOperation], of: &GroupOperation, completed:
                 && other.who.instance == who.instance
                 && other.who.member != who.member
                 && other.invoked <= completed
-                && other.completed.is_none_or(|completed| completed >= began(operations, of))
+                && other.completed.unwrap_or_else(|| news.max(other.invoked + NEWS))
+                    >= began(operations, of)
         })
 }
 
@@ -179,8 +190,9 @@ fn heard_members_stay(
                 let session = spec.filter(|_| !is_consumer).map_or(SESSION, |spec| spec.session);
                 // A consumer group knows of an instance's newest self alone (as Kafka's): a commit
                 // of the self before is nobody's (ten seeds of three nodes, 196 the first).
+                let until = (completed, news_of_healing(evidence.plan));
                 let is_succeeded =
-                    (is_consumer || is_mixed) && has_newer_self(operations, operation, completed);
+                    (is_consumer || is_mixed) && has_newer_self(operations, operation, until);
                 if silent < session - session / 50 && !is_succeeded {
                     let sentence = format!(
                         "{who} is unknown {} ms after it was heard; its session is {} ms",
@@ -242,6 +254,22 @@ mod tests {
         story.assigned("a", 1, &[0, 1]).assigned("a", 2, &[0]).heard("a", 2).pause(500);
         story.refused("a", 2, Code::UnknownMemberId);
         assert_eq!(story.blamed(), ["group-expelled"], "it has given up what it was to");
+    }
+
+    #[test]
+    fn a_join_without_an_answer_does_not_come_for_ever() {
+        let fenced = |pause: u64| {
+            let mut story = Story::of_nodes("eager", 3);
+            story.unanswered("i").pause(pause).joined("i", "a", 1).assigned_as("i", "a", 1, &[0]);
+            story.refused_as("i", "a", Code::FencedInstanceId);
+            story.blamed()
+        };
+        assert_eq!(fenced(1000), [""; 0], "it may have come in between");
+        assert_eq!(fenced(13_000), ["group-fenced"], "all has been healed for three seconds");
+        let mut story = Story::of_nodes("eager", 3);
+        story.pause(13_000).unanswered("i").pause(1000).joined("i", "a", 1);
+        story.assigned_as("i", "a", 1, &[0]).refused_as("i", "a", Code::FencedInstanceId);
+        assert_eq!(story.blamed(), [""; 0], "that was a second ago");
     }
 
     #[test]

@@ -178,6 +178,13 @@ impl Story {
         self.tell(self.claim(1, None, member, generation), GroupCall::Heartbeat, GroupEnd::Done)
     }
 
+    /// A join without an answer.
+    pub(super) fn unanswered(&mut self, instance: &str) -> &mut Self {
+        let (who, now) = (self.claim(1, Some(instance), "", -1), self.step());
+        self.history.invoke_in_group(who, now, GroupCall::Join);
+        self
+    }
+
     pub(super) fn refused_as(&mut self, instance: &str, member: &str, code: Code) -> &mut Self {
         let who = self.claim(1, Some(instance), member, 1);
         self.tell(who, GroupCall::Heartbeat, GroupEnd::Refused(code))
