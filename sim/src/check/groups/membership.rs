@@ -119,6 +119,11 @@ struct Word<'a> {
     part: &'a [Partition],
     /// It was told that it is a member, which stood in the log by then.
     is_written: bool,
+    /// Of KIP-848: the newest epoch that it was told, and its last heartbeat that was answered.
+    epoch: i32,
+    asked: Option<Instant>,
+    /// A heartbeat since it was told that epoch has no answer, or was refused.
+    is_unanswered: bool,
 }
 
 impl Word<'_> {
@@ -126,13 +131,23 @@ impl Word<'_> {
     fn must_move(&mut self) {
         (self.heard, self.goes_on) = (None, false);
     }
+
+    /// Of KIP-848: it was told its epoch. A newer one stands in the log by then, and was written
+    /// for its last heartbeat, unless for one before that had no answer.
+    fn is_in(&mut self, epoch: i32) {
+        if epoch > self.epoch {
+            let written = self.asked.filter(|_| !self.is_unanswered);
+            self.heard = written.max(self.heard);
+            (self.epoch, self.is_unanswered) = (epoch, false);
+        }
+    }
 }
 
 /// From memory, a coordinator that was deposed answers heartbeats and questions for parts, too:
 /// they count once every coordinator knows what it is (`words_count`). What stands in the log by
 /// the time of the answer counts always, since its successor has read it, and everybody has a whole
-/// session there: a commit (which is a word of a member of a classic group), and that somebody has
-/// become a member of KIP-848.
+/// session there: a commit (which is a word of a member of a classic group), that somebody has
+/// become a member of KIP-848, and that it has a newer epoch.
 fn heard_members_stay(
     evidence: &Evidence<'_>,
     operations: &[GroupOperation],
@@ -150,14 +165,18 @@ fn heard_members_stay(
         let word = words.entry((who.group, &who.member)).or_default();
         match (&operation.call, &operation.end, operation.completed) {
             (GroupCall::Leave, ..) => word.must_move(),
-            (GroupCall::Heartbeat, GroupEnd::Unknown, _) => word.goes_on = false,
+            (GroupCall::Heartbeat | GroupCall::Join, GroupEnd::Unknown, _) => {
+                (word.goes_on, word.is_unanswered) = (false, true);
+            }
             (GroupCall::Heartbeat, GroupEnd::Done, _) => {
                 word.heard = sure.or(word.heard);
                 word.goes_on = true;
+                word.asked = Some(operation.invoked);
             }
             (GroupCall::Join, GroupEnd::Joined { member, .. }, _) if is_consumer => {
                 let word = words.entry((who.group, member)).or_default();
                 let is_new = !std::mem::replace(&mut word.is_written, true);
+                word.asked = Some(operation.invoked);
                 word.heard = sure.or_else(|| is_new.then_some(operation.invoked)).or(word.heard);
             }
             // In a consumer group a classic member's commit is no heartbeat, as with Kafka (764).
@@ -170,7 +189,9 @@ fn heard_members_stay(
                 // With KIP-848 nobody asks for a part: it comes with the answer to a heartbeat or a
                 // join, which may have waited long, and is recorded when that has come. The member
                 // was heard when it sent that, as above (seed 2958 of three nodes).
-                if !is_consumer {
+                if is_consumer {
+                    word.is_in(who.generation);
+                } else {
                     word.heard = sure.or(word.heard);
                     word.goes_on = true;
                 }
@@ -183,27 +204,43 @@ fn heard_members_stay(
                 }
             }
             (_, GroupEnd::Refused(Code::RebalanceInProgress), _) => word.must_move(),
-            (_, GroupEnd::Refused(Code::UnknownMemberId), Some(completed)) => {
+            (_, GroupEnd::Refused(Code::UnknownMemberId), Some(_)) => {
                 let Some(last) = word.heard.take() else { continue };
                 word.must_move();
-                let silent = completed.saturating_since(last);
-                let session = spec.filter(|_| !is_consumer).map_or(SESSION, |spec| spec.session);
-                // A consumer group knows of an instance's newest self alone (as Kafka's): a commit
-                // of the self before is nobody's (ten seeds of three nodes, 196 the first).
-                let until = (completed, news_of_healing(evidence.plan));
-                let is_succeeded =
-                    (is_consumer || is_mixed) && has_newer_self(operations, operation, until);
-                if silent < session - session / 50 && !is_succeeded {
-                    let sentence = format!(
-                        "{who} is unknown {} ms after it was heard; its session is {} ms",
-                        silent.as_millis(),
-                        session.as_millis()
-                    );
-                    blame(violations, "group-expelled", who.group, None, sentence);
-                }
+                check_expelled(evidence, operations, (operation, last), violations);
+            }
+            // What was refused may be in memory, and be written later.
+            (GroupCall::Heartbeat | GroupCall::Join, GroupEnd::Refused(_), _) => {
+                word.is_unanswered = true;
             }
             _ => {}
         }
+    }
+}
+
+/// The member is unknown to its coordinator, and was surely heard at `last`.
+fn check_expelled(
+    evidence: &Evidence<'_>,
+    operations: &[GroupOperation],
+    (operation, last): (&GroupOperation, Instant),
+    violations: &mut Vec<Violation>,
+) {
+    let GroupOperation { who, completed: Some(completed), .. } = operation else { return };
+    let spec = evidence.plan.groups.get(who.group as usize);
+    let silent = completed.saturating_since(last);
+    let session = spec.filter(|_| !who.by_epoch).map_or(SESSION, |spec| spec.session);
+    // A consumer group knows of an instance's newest self alone (as Kafka's): a commit of the self
+    // before is nobody's (ten seeds of three nodes, 196 the first).
+    let knows_newest = who.by_epoch || spec.is_some_and(Group::is_mixed);
+    let until = (*completed, news_of_healing(evidence.plan));
+    let is_succeeded = knows_newest && has_newer_self(operations, operation, until);
+    if silent < session - session / 50 && !is_succeeded {
+        let sentence = format!(
+            "{who} is unknown {} ms after it was heard; its session is {} ms",
+            silent.as_millis(),
+            session.as_millis()
+        );
+        blame(violations, "group-expelled", who.group, None, sentence);
     }
 }
 
@@ -233,6 +270,22 @@ mod tests {
     }
 
     #[test]
+    fn a_join_without_an_answer_does_not_come_for_ever() {
+        let fenced = |pause: u64| {
+            let mut story = Story::of_nodes("eager", 3);
+            story.unanswered("i").pause(pause).joined("i", "a", 1).assigned_as("i", "a", 1, &[0]);
+            story.refused_as("i", "a", Code::FencedInstanceId);
+            story.blamed()
+        };
+        assert_eq!(fenced(1000), [""; 0], "it may have come in between");
+        assert_eq!(fenced(13_000), ["group-fenced"], "all has been healed for three seconds");
+        let mut story = Story::of_nodes("eager", 3);
+        story.pause(13_000).unanswered("i").pause(1000).joined("i", "a", 1);
+        story.assigned_as("i", "a", 1, &[0]).refused_as("i", "a", Code::FencedInstanceId);
+        assert_eq!(story.blamed(), [""; 0], "that was a second ago");
+    }
+
+    #[test]
     fn a_self_that_is_in_no_log_may_be_fenced() {
         let mut story = Story::new("eager");
         story.joined("i", "a", 1).assigned_as("i", "a", 1, &[0]).joined("i", "b", 2);
@@ -254,22 +307,6 @@ mod tests {
         story.assigned("a", 1, &[0, 1]).assigned("a", 2, &[0]).heard("a", 2).pause(500);
         story.refused("a", 2, Code::UnknownMemberId);
         assert_eq!(story.blamed(), ["group-expelled"], "it has given up what it was to");
-    }
-
-    #[test]
-    fn a_join_without_an_answer_does_not_come_for_ever() {
-        let fenced = |pause: u64| {
-            let mut story = Story::of_nodes("eager", 3);
-            story.unanswered("i").pause(pause).joined("i", "a", 1).assigned_as("i", "a", 1, &[0]);
-            story.refused_as("i", "a", Code::FencedInstanceId);
-            story.blamed()
-        };
-        assert_eq!(fenced(1000), [""; 0], "it may have come in between");
-        assert_eq!(fenced(13_000), ["group-fenced"], "all has been healed for three seconds");
-        let mut story = Story::of_nodes("eager", 3);
-        story.pause(13_000).unanswered("i").pause(1000).joined("i", "a", 1);
-        story.assigned_as("i", "a", 1, &[0]).refused_as("i", "a", Code::FencedInstanceId);
-        assert_eq!(story.blamed(), [""; 0], "that was a second ago");
     }
 
     #[test]
@@ -335,6 +372,42 @@ mod tests {
         story.joined_by(1, "a").pause(3000).joined_by(1, "a").pause(500);
         story.refused("a", 1, Code::UnknownMemberId);
         assert_eq!(story.blamed(), [""; 0], "it may have been one all the time, in memory");
+    }
+
+    #[test]
+    fn a_newer_epoch_is_written_for_the_heartbeat_that_is_told_it() {
+        let expelled = |tell: &dyn Fn(&mut Story)| {
+            let mut story = Story::of_nodes("consumer", 3);
+            story.joined_by(1, "a").assigned("a", 1, &[0]).pause(3000);
+            tell(&mut story);
+            story.pause(500).refused("a", 2, Code::UnknownMemberId);
+            story.blamed()
+        };
+        let lives = |story: &mut Story| {
+            story.heard("a", 1);
+        };
+        assert_eq!(expelled(&lives), [""; 0], "from memory");
+        let moves = |story: &mut Story| {
+            story.heard("a", 1).assigned("a", 2, &[0, 1]);
+        };
+        assert_eq!(expelled(&moves), ["group-expelled"], "its successor has read it");
+        let stays = |story: &mut Story| {
+            story.heard("a", 1).assigned("a", 1, &[0, 1]);
+        };
+        assert_eq!(expelled(&stays), [""; 0], "that epoch was written long before");
+        let gives = |story: &mut Story| {
+            story.heard("a", 1).assigned("a", 2, &[1]);
+        };
+        assert_eq!(expelled(&gives), [""; 0], "it has less time to give 0 up");
+        let late = |story: &mut Story| {
+            story.unheard("a", 1).pause(3000).heard("a", 1).assigned("a", 2, &[0, 1]);
+        };
+        assert_eq!(expelled(&late), [""; 0], "it may have been written for the one before");
+        let refused = |story: &mut Story| {
+            story.refused("a", 1, Code::CoordinatorNotAvailable).pause(3000);
+            story.heard("a", 1).assigned("a", 2, &[0, 1]);
+        };
+        assert_eq!(expelled(&refused), [""; 0], "so it may after a refusal");
     }
 
     #[test]

@@ -185,6 +185,13 @@ impl Story {
         self
     }
 
+    /// A heartbeat without an answer.
+    pub(super) fn unheard(&mut self, member: &str, generation: i32) -> &mut Self {
+        let (who, now) = (self.claim(1, None, member, generation), self.step());
+        self.history.invoke_in_group(who, now, GroupCall::Heartbeat);
+        self
+    }
+
     pub(super) fn refused_as(&mut self, instance: &str, member: &str, code: Code) -> &mut Self {
         let who = self.claim(1, Some(instance), member, 1);
         self.tell(who, GroupCall::Heartbeat, GroupEnd::Refused(code))
