@@ -214,7 +214,9 @@ impl Shard {
             };
         }
         for (&coordinator, (_, groups)) in &self.groups {
-            if groups.knows_topics() {
+            // Whoever read its log before there was a first word waits for it.
+            let waits = groups.wants_topics() && !mutant!("topics-told-to-who-knows-some");
+            if waits || groups.knows_topics() {
                 let input = group::interface::Input::Topics(news.clone());
                 self.work.push_back(Work::Group(coordinator, input));
             }

@@ -61,7 +61,7 @@ fn seats_in_the_quorum() {
 #[test]
 fn planted_bugs_change_a_story() {
     std::panic::set_hook(Box::new(|_| {}));
-    let planted: [(&str, fn()); 9] = [
+    let planted: [(&str, fn()); 10] = [
         ("stale-incarnation-joins-isr", the_controller),
         ("coordinator-epoch-goes-back", one_replica),
         ("dedup-across-transactions", one_replica),
@@ -71,6 +71,7 @@ fn planted_bugs_change_a_story() {
         ("verified-then-raced", one_replica),
         ("transaction-told-before-committed", a_shard),
         ("append-of-another-leadership", a_shard),
+        ("topics-told-to-who-knows-some", a_shard),
     ];
     let told = planted.map(|(slug, stories)| {
         quorate_core::mutant::choose(Some(slug));

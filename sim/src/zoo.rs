@@ -111,6 +111,9 @@ const CORE_GROUPS: &[Place] = &[core_groups(3), nodes(1), nodes(3)];
 /// What lies between a replica of a whole node and the coordinator beside it.
 const THREE_GROUPS: &[Place] = &[groups(3), groups(5)];
 
+/// What lies between a node's start and the coordinators on it.
+const NODE_GROUPS: &[Place] = &[groups(1)];
+
 const fn mutant(entry: &'static str, slug: &'static str, places: &'static [Place]) -> Mutant {
     Mutant { slug, entry, places, not_yet: "" }
 }
@@ -280,4 +283,5 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("-", "transaction-answer-before-log", CORE_TRANSACTIONS),
     mutant("-", "transaction-told-before-committed", THREE_TRANSACTIONS),
     mutant("-", "append-of-another-leadership", THREE_GROUPS),
+    mutant("-", "topics-told-to-who-knows-some", NODE_GROUPS),
 ];

@@ -297,6 +297,8 @@ fn group_input(request: RequestId, command: &Command<'_>) -> group::Input {
         });
     }
     if command.name == "join" {
+        // A subscription of version 0 to `orders`.
+        let metadata = Bytes::from_static(b"\0\0\0\0\0\x01\0\x06orders\xff\xff\xff\xff");
         return group::Input::Join(group::Join {
             request,
             group,
@@ -307,7 +309,7 @@ fn group_input(request: RequestId, command: &Command<'_>) -> group::Input {
             session_timeout: Duration::from_secs(10),
             rebalance_timeout: Duration::from_secs(60),
             protocol_type: "consumer".to_owned(),
-            protocols: vec![group::Protocol { name: "range".to_owned(), metadata: Bytes::new() }],
+            protocols: vec![group::Protocol { name: "range".to_owned(), metadata }],
             member_id_required: false,
             skip_assignment: false,
         });
