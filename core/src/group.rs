@@ -439,16 +439,6 @@ impl Groups {
         });
     }
 
-    fn on_topics_deleted(&mut self, now: Now, topics: Vec<String>, effects: &mut Vec<Effect>) {
-        match self.role {
-            Role::Idle => {}
-            Role::Loading => self.deleted_topics.extend(topics),
-            Role::Leading { .. } => self.on_every_group(now, effects, |group, desk| {
-                group.on_topics_deleted(&topics, desk);
-            }),
-        }
-    }
-
     fn on_tick(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let Role::Leading { since, expiry } = self.role else { return };
         while let Some((deadline, name)) = self.deadlines.first()

@@ -57,6 +57,21 @@ impl Groups {
             });
         }
     }
+
+    pub(super) fn on_topics_deleted(
+        &mut self,
+        now: Now,
+        topics: Vec<String>,
+        effects: &mut Vec<Effect>,
+    ) {
+        match self.role {
+            Role::Idle => {}
+            Role::Loading => self.deleted_topics.extend(topics),
+            Role::Leading { .. } => self.on_every_group(now, effects, |group, desk| {
+                group.on_topics_deleted(&topics, desk);
+            }),
+        }
+    }
 }
 
 impl Group {
